@@ -15,23 +15,8 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions, binary, cast, const
-from tilewright.compiler.kernel.ir import (
-    AccessMode,
-    Body,
-    Buffer,
-    Comment,
-    Const,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parameter,
-    Space,
-    Statement,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import FreshNames, body_symbols, buffers_read
 
 Indices = Sequence[Dim]
@@ -47,7 +32,7 @@ class Immediate:
     shape: tuple[Dim, ...]
 
 
-Source = Buffer | Immediate
+Source = ir.Buffer | Immediate
 
 
 def compute_dtype(dtype: DType) -> DType:
@@ -69,39 +54,43 @@ class KernelBuilder(Expressions):
     def __init__(self, name: str, dims: Sequence[Symbol] = ()) -> None:
         self.name: str = name
         self._dims: dict[str, Symbol] = {s.name: s for s in dims}
-        self._parameters: list[Parameter] = []
-        self._locals: list[Buffer] = []
+        self._parameters: list[ir.Parameter] = []
+        self._locals: list[ir.Buffer] = []
         self._names: FreshNames = FreshNames(self._dims)
-        self._open: list[list[Statement]] = [[]]
+        self._open: list[list[ir.Statement]] = [[]]
 
     # --- buffers -------------------------------------------------------------------------
 
     def parameter(
-        self, name: str, dtype: DType, shape: Indices, access: AccessMode = AccessMode.READ
-    ) -> Buffer:
+        self,
+        name: str,
+        dtype: DType,
+        shape: Indices,
+        access: ir.AccessMode = ir.AccessMode.READ,
+    ) -> ir.Buffer:
         """The next binding."""
         self._reserve(shape)
-        buffer = Buffer(self._names.fresh(name), dtype, tuple(shape))
-        self._parameters.append(Parameter(buffer, access))
+        buffer = ir.Buffer(self._names.fresh(name), dtype, tuple(shape))
+        self._parameters.append(ir.Parameter(buffer, access))
         return buffer
 
-    def result(self, name: str, dtype: DType, shape: Indices) -> Buffer:
+    def result(self, name: str, dtype: DType, shape: Indices) -> ir.Buffer:
         """The next binding, written by the kernel."""
-        return self.parameter(name, dtype, shape, AccessMode.WRITE)
+        return self.parameter(name, dtype, shape, ir.AccessMode.WRITE)
 
-    def temporary(self, dtype: DType, shape: Indices, name: str = "t") -> Buffer:
+    def temporary(self, dtype: DType, shape: Indices, name: str = "t") -> ir.Buffer:
         """An intermediate in the program's memory, until a schedule moves or inlines it."""
         self._reserve(shape)
-        buffer = Buffer(self._names.fresh(name), dtype, tuple(shape))
+        buffer = ir.Buffer(self._names.fresh(name), dtype, tuple(shape))
         self._locals.append(buffer)
         return buffer
 
     def table(
         self, values: Sequence[float], dtype: DType, shape: Indices, name: str = "table"
-    ) -> Buffer:
+    ) -> ir.Buffer:
         """A small read-only array inside the kernel."""
-        buffer = Buffer(
-            self._names.fresh(name), dtype, tuple(shape), Space.CONSTANT, tuple(values)
+        buffer = ir.Buffer(
+            self._names.fresh(name), dtype, tuple(shape), ir.Space.CONSTANT, tuple(values)
         )
         self._locals.append(buffer)
         return buffer
@@ -145,75 +134,77 @@ class KernelBuilder(Expressions):
         yield tuple(variables)
         for var, extent in reversed(opened):
             body = tuple(self._open.pop())
-            self._emit(For(var, extent, body, reduction=reduction))
+            self._emit(ir.For(var, extent, body, reduction=reduction))
 
     def reduce(self, extents: Indices, names: Sequence[str] | None = None):
         """Nested reduction loops: `with b.reduce((k,)) as (k,): b.accumulate(...)`."""
         return self.nest(extents, names, reduction=True)
 
     @contextmanager
-    def when(self, condition: Expression) -> Generator[None, None, None]:
+    def when(self, condition: ir.Expression) -> Generator[None, None, None]:
         """A guarded region; nothing is emitted for a condition that is surely false."""
         self._open.append([])
         yield
         body = tuple(self._open.pop())
-        if not isinstance(condition, Const):
-            self._emit(If(condition, body))
+        if not isinstance(condition, ir.Const):
+            self._emit(ir.If(condition, body))
         elif condition.value:
             for statement in body:
                 self._emit(statement)
 
     def comment(self, text: str) -> None:
         """A remark."""
-        self._emit(Comment(text))
+        self._emit(ir.Comment(text))
 
-    def _emit(self, statement: Statement) -> None:
+    def _emit(self, statement: ir.Statement) -> None:
         self._open[-1].append(statement)
 
     # --- memory --------------------------------------------------------------------------
 
     def load(
-        self, source: Source, indices: Indices, mask: Expression | None = None
-    ) -> Expression:
+        self, source: Source, indices: Indices, mask: ir.Expression | None = None
+    ) -> ir.Expression:
         """`source[indices]`; 0 where `mask` is false."""
         if len(indices) != len(source.shape):
             raise InternalError(f"{len(indices)} indices into {source!r}")
-        if isinstance(mask, Const):
+        if isinstance(mask, ir.Const):
             if not mask.value:
                 return const(0, source.dtype)
             mask = None
         if isinstance(source, Immediate):
             value = const(source.value, source.dtype)
             return value if mask is None else self.select(mask, value, 0)
-        return Load(source, tuple(indices), mask=mask)
+        return ir.Load(source, tuple(indices), mask=mask)
 
     def read(
-        self, source: Source, indices: Indices, mask: Expression | None = None
-    ) -> Expression:
+        self, source: Source, indices: Indices, mask: ir.Expression | None = None
+    ) -> ir.Expression:
         """Like `load`, widened to the compute type (f16, bf16 -> f32)."""
         return cast(self.load(source, indices, mask), compute_dtype(source.dtype))
 
-    def store(self, buffer: Buffer, indices: Indices, value: Expression | float) -> None:
+    def store(
+        self, buffer: ir.Buffer, indices: Indices, value: ir.Expression | float
+    ) -> None:
         """`buffer[indices] = value`, of the buffer's dtype."""
-        if not isinstance(value, Expression):
+        if not isinstance(value, ir.Expression):
             value = const(value, buffer.dtype)
         if value.dtype is not buffer.dtype:
             raise InternalError(f"store of {value.dtype} into {buffer!r}")
         if len(indices) != len(buffer.shape):
             raise InternalError(f"{len(indices)} indices into {buffer!r}")
-        self._emit(Store(buffer, tuple(indices), value))
+        self._emit(ir.Store(buffer, tuple(indices), value))
 
-    def write(self, buffer: Buffer, indices: Indices, value: Expression) -> None:
+    def write(self, buffer: ir.Buffer, indices: Indices, value: ir.Expression) -> None:
         """Like `store`, with the value converted to the buffer's dtype."""
         self.store(buffer, indices, cast(value, buffer.dtype))
 
     def accumulate(
-        self, op: str, buffer: Buffer, indices: Indices, value: Expression
+        self, op: str, buffer: ir.Buffer, indices: Indices, value: ir.Expression
     ) -> None:
         """`buffer[indices] = buffer[indices] op value` (the running value on the left)."""
-        self.store(buffer, indices, binary(op, Load(buffer, tuple(indices)), value))
+        self.store(buffer, indices, binary(op, ir.Load(buffer, tuple(indices)), value))
 
-    def within(self, index: Dim, low: Dim, high: Dim) -> Expression:
+    def within(self, index: Dim, low: Dim, high: Dim) -> ir.Expression:
         """`low <= index < high`, decided now where bounds decide it."""
         return self.and_(
             self.ge(self.index(index), self.index(low)),
@@ -222,18 +213,18 @@ class KernelBuilder(Expressions):
 
     # --- the result ----------------------------------------------------------------------
 
-    def build(self) -> Kernel:
+    def build(self) -> ir.Kernel:
         """The kernel so far; `dims` are the symbols used, by name."""
         if len(self._open) != 1:
             raise InternalError(
                 f"kernel '{self.name}' has {len(self._open) - 1} open loops"
             )
-        body: Body = tuple(self._open[0])
-        return Kernel(
+        body: ir.Body = tuple(self._open[0])
+        return ir.Kernel(
             self.name, self._access(body), self._used_dims(body), tuple(self._locals), body
         )
 
-    def _used_dims(self, body: Body) -> tuple[Symbol, ...]:
+    def _used_dims(self, body: ir.Body) -> tuple[Symbol, ...]:
         if not self._dims:
             return ()
         used = {s.name for s in body_symbols(body)}
@@ -241,12 +232,12 @@ class KernelBuilder(Expressions):
             used |= symbolic.names_in(buffer.shape)
         return tuple(self._dims[n] for n in sorted(self._dims) if n in used)
 
-    def _access(self, body: Body) -> tuple[Parameter, ...]:
+    def _access(self, body: ir.Body) -> tuple[ir.Parameter, ...]:
         """Results that later nests read back are READ_WRITE."""
         read = buffers_read(body)
         return tuple(
-            Parameter(p.buffer, AccessMode.READ_WRITE)
-            if p.access is AccessMode.WRITE and p.buffer in read
+            ir.Parameter(p.buffer, ir.AccessMode.READ_WRITE)
+            if p.access is ir.AccessMode.WRITE and p.buffer in read
             else p
             for p in self._parameters
         )

@@ -20,44 +20,12 @@ from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Atom, Dim, Opaque, Operation, Symbol
-from tilewright.compiler.kernel import numerics, primitives
+from tilewright.compiler.kernel import ir, numerics, primitives
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.grid import GRID_KINDS as _GRID
 from tilewright.compiler.kernel.grid import THREAD_KINDS, thread_chain
 from tilewright.compiler.kernel.independence import is_independent
 from tilewright.compiler.kernel.instructions.meaning import meaning
-from tilewright.compiler.kernel.ir import (
-    Argument,
-    Barrier,
-    Binary,
-    Bitcast,
-    Body,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    Const,
-    Expression,
-    Fma,
-    For,
-    Horizontal,
-    If,
-    Index,
-    Intrinsic,
-    Kernel,
-    Load,
-    Permuted,
-    Prefetch,
-    Select,
-    Space,
-    Splat,
-    Statement,
-    Store,
-    Transposed,
-    Unary,
-    walk,
-)
 from tilewright.compiler.kernel.rewrite import Rewriter, substitute
 from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.kernel.threads import SharedAccesses, run_threads
@@ -65,13 +33,13 @@ from tilewright.compiler.kernel.threads import SharedAccesses, run_threads
 Values = np.ndarray[Any, np.dtype[Any]]
 Mask = Values | None
 
-_PRIVATE: Final = (Space.WORKGROUP, Space.REGISTER)
+_PRIVATE: Final = (ir.Space.WORKGROUP, ir.Space.REGISTER)
 # More simultaneous iterations than this are not run as one array.
 _AXIS_LIMIT: Final = 1 << 22
 
 
 def evaluate(
-    kernel: Kernel, arrays: Sequence[np.ndarray], dims: Mapping[str, int] | None = None
+    kernel: ir.Kernel, arrays: Sequence[np.ndarray], dims: Mapping[str, int] | None = None
 ) -> None:
     """Run `kernel` in place on one array per parameter.
 
@@ -88,27 +56,27 @@ def evaluate(
     run.copy_back()
 
 
-def _running(body: Sequence[Statement], env: Mapping[str, int]) -> Body:
+def _running(body: Sequence[ir.Statement], env: Mapping[str, int]) -> ir.Body:
     """`body` without loops that never run with these dims: indices in them may divide by an extent of 0."""
-    kept: list[Statement] = []
+    kept: list[ir.Statement] = []
     for statement in body:
-        if isinstance(statement, For):
+        if isinstance(statement, ir.For):
             if symbolic.substitute(statement.extent, env) == 0:
                 continue
             kept.append(replace(statement, body=_running(statement.body, env)))
-        elif isinstance(statement, If):
+        elif isinstance(statement, ir.If):
             kept.append(with_inner(statement, _running(statement.body, env)))
         else:
             kept.append(statement)
     return tuple(kept)
 
 
-def _bounded(body: Sequence[Statement]) -> Body:
-    result: list[Statement] = []
+def _bounded(body: Sequence[ir.Statement]) -> ir.Body:
+    result: list[ir.Statement] = []
     for statement in body:
-        if isinstance(statement, If):
+        if isinstance(statement, ir.If):
             result.append(with_inner(statement, _bounded(statement.body)))
-        elif isinstance(statement, For):
+        elif isinstance(statement, ir.For):
             high = symbolic.bounds(statement.extent)[1]
             name = statement.var.name
             var = Symbol(name, 0, None if high is None else max(high - 1, 0))
@@ -134,29 +102,29 @@ class _Run:
     """The state of one evaluation."""
 
     def __init__(
-        self, kernel: Kernel, arrays: Sequence[np.ndarray], env: dict[str, int]
+        self, kernel: ir.Kernel, arrays: Sequence[np.ndarray], env: dict[str, int]
     ) -> None:
-        self.kernel: Kernel = kernel
+        self.kernel: ir.Kernel = kernel
         self.axes: int = max(1, _depth(kernel.body))
         self.env: dict[str, Any] = dict(env)
         self.vector_size: int = 1
         self.axis_count: int = 0
         self.grid_axes: list[tuple[str, int]] = []
-        self.storage: dict[Buffer, _Storage] = {}
+        self.storage: dict[ir.Buffer, _Storage] = {}
         self.copies: list[tuple[np.ndarray, Values]] = []
         self.values: dict[int, Any] = {}
         self.watch: SharedAccesses | None = None
         self.has_threads: bool = any(
-            isinstance(s, For) and s.kind in THREAD_KINDS for s in walk(kernel.body)
+            isinstance(s, ir.For) and s.kind in THREAD_KINDS for s in ir.walk(kernel.body)
         )
         self.arguments: tuple[Values, ...] = ()
-        self.meanings: dict[int, tuple[Intrinsic, Expression]] = {}
+        self.meanings: dict[int, tuple[ir.Intrinsic, ir.Expression]] = {}
         self.independent: dict[int, bool] = {}
         if len(arrays) != len(kernel.parameters):
             raise self.fail(f"takes {len(kernel.parameters)} arrays, got {len(arrays)}")
         for parameter, array in zip(kernel.parameters, arrays, strict=True):
             self._bind(parameter.buffer, array)
-        self.allocate(*Space)
+        self.allocate(*ir.Space)
 
     def fail(self, message: str) -> InternalError:
         """The error that says so of the kernel."""
@@ -164,13 +132,13 @@ class _Run:
 
     # --- memory --------------------------------------------------------------------------
 
-    def _shape(self, buffer: Buffer) -> tuple[int, ...]:
+    def _shape(self, buffer: ir.Buffer) -> tuple[int, ...]:
         return tuple(symbolic.evaluate(d, self.env_numbers()) for d in buffer.shape)
 
     def env_numbers(self) -> dict[str, int]:
         return {n: v for n, v in self.env.items() if isinstance(v, int)}
 
-    def _bind(self, buffer: Buffer, array: np.ndarray) -> None:
+    def _bind(self, buffer: ir.Buffer, array: np.ndarray) -> None:
         shape = self._shape(buffer)
         if array.dtype != buffer.dtype.numpy or array.size != math.prod(shape):
             raise self.fail(
@@ -186,7 +154,7 @@ class _Run:
             if array.flags.writeable:
                 array[...] = dense.reshape(array.shape)
 
-    def _allocate(self, buffer: Buffer) -> None:
+    def _allocate(self, buffer: ir.Buffer) -> None:
         shape = self._shape(buffer)
         if buffer.data is not None:
             data = np.asarray(buffer.data).astype(buffer.dtype.numpy).reshape(shape)
@@ -196,7 +164,7 @@ class _Run:
         array = np.full(lead + shape, _poison(buffer.dtype), buffer.dtype.numpy)
         self.storage[buffer] = _Storage(array, shape, len(lead))
 
-    def allocate(self, *spaces: Space) -> None:
+    def allocate(self, *spaces: ir.Space) -> None:
         """Local buffers in some spaces, poisoned."""
         for buffer in self.kernel.locals:
             if buffer.space in spaces:
@@ -204,7 +172,7 @@ class _Run:
 
     def _slots(
         self,
-        buffer: Buffer,
+        buffer: ir.Buffer,
         indices: Sequence[Dim],
         lanes: int,
         stride: int,
@@ -234,7 +202,7 @@ class _Run:
         return array, (*(_lane_axis(p) if lanes > 1 else p for p in private), *positions)
 
     def _checked(
-        self, position: Any, extent: int, mask: Mask, buffer: Buffer, subject: str
+        self, position: Any, extent: int, mask: Mask, buffer: ir.Buffer, subject: str
     ) -> Any:
         if isinstance(position, int) and 0 <= position < extent:
             return position
@@ -279,14 +247,14 @@ class _Run:
             if atom.op == "mod":
                 return left % right
             return np.minimum(left, right) if atom.op == "min" else np.maximum(left, right)
-        if isinstance(atom, Opaque) and isinstance(atom.payload, Expression):
+        if isinstance(atom, Opaque) and isinstance(atom.payload, ir.Expression):
             index = np.asarray(self.value(atom.payload)).astype(np.int64)
             return index if lanes == atom.payload.lanes else _lane_axis(index)
         raise self.fail(f"index atom '{atom}' has no value")
 
     # --- expressions ---------------------------------------------------------------------
 
-    def value(self, e: Expression) -> Values:
+    def value(self, e: ir.Expression) -> Values:
         """The value of `e`: a scalar or parallel axes, then lanes if there are several."""
         known = self.values.get(id(e))
         if known is None:
@@ -294,51 +262,51 @@ class _Run:
             self.values[id(e)] = known
         return known
 
-    def _value(self, e: Expression) -> Values:  # noqa: C901, PLR0911, PLR0912 - one per kind
+    def _value(self, e: ir.Expression) -> Values:  # noqa: C901, PLR0911, PLR0912 - one per kind
         match e:
-            case Const():
+            case ir.Const():
                 return _spread(numerics.array(e.value, e.dtype), e.lanes)
-            case Index():
+            case ir.Index():
                 return self._index(e)
-            case Load():
+            case ir.Load():
                 return self._load(e)
-            case Unary():
+            case ir.Unary():
                 return numerics.unary(e.op, self.value(e.operand), e.dtype)
-            case Binary():
+            case ir.Binary():
                 left, right = self.value(e.left), self.value(e.right)
                 return numerics.binary(e.op, left, right, e.dtype)
-            case Fma():
+            case ir.Fma():
                 a, b, c = self.value(e.a), self.value(e.b), self.value(e.c)
                 return numerics.fma(a, b, c, e.dtype)
-            case Compare():
+            case ir.Compare():
                 return numerics.compare(e.op, self.value(e.left), self.value(e.right))
-            case Select():
+            case ir.Select():
                 condition = self.value(e.condition)
                 return np.where(condition, self.value(e.if_true), self.value(e.if_false))
-            case Cast():
+            case ir.Cast():
                 return numerics.cast(self.value(e.operand), e.dtype)
-            case Bitcast():
+            case ir.Bitcast():
                 value = self.value(e.operand)
                 return numerics.bitcast(value, e.dtype, e.operand.lanes, e.lanes)
-            case Splat():
+            case ir.Splat():
                 return _spread(self.value(e.operand), e.lanes)
-            case Horizontal():
+            case ir.Horizontal():
                 return numerics.horizontal(e.op, self.value(e.operand), e.dtype)
-            case Transposed():
+            case ir.Transposed():
                 columns = [self.value(row)[..., e.column] for row in e.rows]
                 return np.stack(np.broadcast_arrays(*columns), axis=-1)
-            case Permuted():
+            case ir.Permuted():
                 return self.value(e.operand)[..., list(e.order)]
-            case Call():
+            case ir.Call():
                 return self._call(e)
-            case Intrinsic():
+            case ir.Intrinsic():
                 return self._intrinsic(e)
-            case Argument():
+            case ir.Argument():
                 return self.arguments[e.position]
             case _:
                 assert_never(e)
 
-    def _call(self, e: Call) -> Values:
+    def _call(self, e: ir.Call) -> Values:
         operands = tuple(self.value(operand) for operand in e.operands)
         body = e.function.body
         if body is None:
@@ -351,20 +319,20 @@ class _Run:
         finally:
             self.values, self.arguments = outside
 
-    def _intrinsic(self, e: Intrinsic) -> Values:
+    def _intrinsic(self, e: ir.Intrinsic) -> Values:
         """What the instruction means; kept, since values are known by the identity of expressions."""
         known = self.meanings.get(id(e))
         if known is None:
             known = self.meanings[id(e)] = (e, meaning(e.instruction, e.operands))
         return self.value(known[1])
 
-    def _index(self, e: Index) -> Values:
+    def _index(self, e: ir.Index) -> Values:
         value = np.asarray(self.dim(e.dim, e.lanes), np.int64)
         if e.lanes > 1:
             value = value + _steps(e.lanes, e.stride)
         return value.astype(e.dtype.numpy)
 
-    def _load(self, e: Load) -> Values:
+    def _load(self, e: ir.Load) -> Values:
         mask = self.active(e.mask, e.lanes)
         array, slots = self._slots(
             e.buffer, e.indices, e.lanes, e.stride, mask, "load from"
@@ -374,7 +342,7 @@ class _Run:
         value = np.asarray(array[slots])
         return value if mask is None else np.where(mask, value, np.zeros((), array.dtype))
 
-    def active(self, mask: Expression | None, lanes: int) -> Mask:
+    def active(self, mask: ir.Expression | None, lanes: int) -> Mask:
         """The mask of an access: its own and that of the guards around it."""
         guard = self.guard
         if guard is not None and lanes > 1:
@@ -388,32 +356,32 @@ class _Run:
 
     guard: Mask = None
 
-    def body(self, body: Sequence[Statement], guard: Mask) -> None:
+    def body(self, body: Sequence[ir.Statement], guard: Mask) -> None:
         """Run statements where `guard` holds (None: everywhere)."""
         for statement in body:
             self.guard = guard
             match statement:
-                case Store():
+                case ir.Store():
                     self._store(statement)
-                case For():
+                case ir.For():
                     self._loop(statement, guard)
-                case If():
+                case ir.If():
                     self._if(statement, guard)
-                case Comment() | Prefetch():
+                case ir.Comment() | ir.Prefetch():
                     pass
-                case Barrier():
+                case ir.Barrier():
                     raise self.fail("a barrier outside of a workgroup's threads")
                 case _:
                     assert_never(statement)
 
-    def _if(self, statement: If, guard: Mask) -> None:
+    def _if(self, statement: ir.If, guard: Mask) -> None:
         self.values.clear()
         condition = self.value(statement.condition)
         inner = np.asarray(condition if guard is None else condition & guard)
         if inner.any():
             self.body(statement.body, None if inner.all() else inner)
 
-    def _store(self, s: Store) -> None:
+    def _store(self, s: ir.Store) -> None:
         self.values.clear()
         lanes = s.value.lanes
         value = self.value(s.value)
@@ -438,7 +406,7 @@ class _Run:
         )
         array[where] = np.broadcast_to(value, shape)[chosen]
 
-    def _loop(self, loop: For, guard: Mask) -> None:
+    def _loop(self, loop: ir.For, guard: Mask) -> None:
         self.values.clear()
         if loop.kind in THREAD_KINDS:
             run_threads(self, thread_chain(loop))
@@ -459,7 +427,7 @@ class _Run:
             self.body(loop.body, inside if guard is None else inside & guard)
         self.env.pop(loop.var.name, None)
 
-    def _parallel(self, loop: For, extent: int) -> bool:
+    def _parallel(self, loop: ir.For, extent: int) -> bool:
         if self.vector_size * extent > _AXIS_LIMIT:
             return False
         if self.has_threads and self.watch is None:  # around threads, not inside one
@@ -470,7 +438,7 @@ class _Run:
             self.independent[id(loop)] = known
         return known
 
-    def _run_axis(self, loop: For, extent: int, guard: Mask) -> None:
+    def _run_axis(self, loop: ir.For, extent: int, guard: Mask) -> None:
         shape = [1] * self.axes
         shape[self.axis_count] = extent
         name = loop.var.name
@@ -488,7 +456,7 @@ class _Run:
         self.vector_size //= extent
         del self.env[name]
 
-    def _run_serial(self, loop: For, extent: int, guard: Mask) -> None:
+    def _run_serial(self, loop: ir.For, extent: int, guard: Mask) -> None:
         grid = loop.kind in _GRID
         # Workgroups run in any order: backwards finds those that rely on the order.
         for step in range(extent - 1, -1, -1) if grid else range(extent):
@@ -499,11 +467,11 @@ class _Run:
         del self.env[loop.var.name]
 
 
-def _depth(body: Sequence[Statement]) -> int:
+def _depth(body: Sequence[ir.Statement]) -> int:
     depth = 0
     for statement in body:
-        if isinstance(statement, For | If):
-            depth = max(depth, isinstance(statement, For) + _depth(statement.body))
+        if isinstance(statement, ir.For | ir.If):
+            depth = max(depth, isinstance(statement, ir.For) + _depth(statement.body))
     return depth
 
 

@@ -15,59 +15,42 @@ from typing import Concatenate, Final, ParamSpec
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
-from tilewright.compiler.kernel import numerics
-from tilewright.compiler.kernel.ir import (
-    BINARY_OPS,
-    COMPARE_OPS,
-    UNARY_OPS,
-    Binary,
-    Bitcast,
-    Cast,
-    Compare,
-    Const,
-    Expression,
-    Fma,
-    Horizontal,
-    Index,
-    Select,
-    Splat,
-    Unary,
-)
+from tilewright.compiler.kernel import ir, numerics
 from tilewright.compiler.kernel.rewrite import as_index, from_index
 from tilewright.compiler.kernel.text import expression_text
 
 Scalar = float | int  # or bool
-Operand = Expression | Scalar
+Operand = ir.Expression | Scalar
 Operands = ParamSpec("Operands")
 
 _COMMUTATIVE: Final = ("add", "mul", "and", "or", "xor")
 _BITWISE: Final = ("and", "or", "xor", "shl", "shr")
 
 
-def const(value: Scalar, dtype: DType, lanes: int = 1) -> Const:
+def const(value: Scalar, dtype: DType, lanes: int = 1) -> ir.Const:
     """The number `value` as `dtype`: integers wrap, floats are rounded to the type."""
     if dtype.is_bool:
-        return Const(bool(value), dtype, lanes)
+        return ir.Const(bool(value), dtype, lanes)
     if dtype.is_float:
         rounded = numerics.array(float(value), dtypes.f64).astype(dtype.numpy)
-        return Const(float(rounded), dtype, lanes)
+        return ir.Const(float(rounded), dtype, lanes)
     if isinstance(value, float) and not value.is_integer():
         raise InternalError(f"constant {value} is not a value of {dtype}")
-    return Const(int(numerics.array(int(value), dtype)), dtype, lanes)
+    return ir.Const(int(numerics.array(int(value), dtype)), dtype, lanes)
 
 
-def splat(value: Expression, lanes: int) -> Expression:
+def splat(value: ir.Expression, lanes: int) -> ir.Expression:
     """A scalar in every lane; vectors of that width pass through."""
     if value.lanes == lanes:
         return value
     if value.lanes != 1:
         raise InternalError(f"cannot widen {value.lanes} lanes to {lanes}")
-    if isinstance(value, Const):
-        return Const(value.value, value.dtype, lanes)
-    return Splat(value, lanes, value.dtype)
+    if isinstance(value, ir.Const):
+        return ir.Const(value.value, value.dtype, lanes)
+    return ir.Splat(value, lanes, value.dtype)
 
 
-def _pair(op: str, x: Operand, y: Operand) -> tuple[Expression, Expression]:
+def _pair(op: str, x: Operand, y: Operand) -> tuple[ir.Expression, ir.Expression]:
     """Both as expressions of one dtype and one lane count."""
     if isinstance(x, Scalar):
         if isinstance(y, Scalar):
@@ -84,29 +67,29 @@ def _pair(op: str, x: Operand, y: Operand) -> tuple[Expression, Expression]:
     return splat(x, lanes), splat(y, lanes)
 
 
-def _number(value: Expression) -> Scalar | None:
-    return value.value if isinstance(value, Const) else None
+def _number(value: ir.Expression) -> Scalar | None:
+    return value.value if isinstance(value, ir.Const) else None
 
 
-def binary(op: str, x: Operand, y: Operand) -> Expression:
+def binary(op: str, x: Operand, y: Operand) -> ir.Expression:
     """`x op y`; a number takes the dtype of the other side."""
     left, right = _pair(op, x, y)
     dtype = left.dtype
-    if op not in BINARY_OPS:
+    if op not in ir.BINARY_OPS:
         raise InternalError(f"unknown binary operator '{op}'")
     if op in _BITWISE and dtype.is_float:
         raise InternalError(f"operator '{op}' needs integers or bool, got {dtype}")
-    if isinstance(left, Const) and isinstance(right, Const):
+    if isinstance(left, ir.Const) and isinstance(right, ir.Const):
         folded = _fold_binary(op, left, right)
         if folded is not None:
             return folded
-    if isinstance(left, Const) and op in _COMMUTATIVE:
+    if isinstance(left, ir.Const) and op in _COMMUTATIVE:
         left, right = right, left
     simple = _neutral(op, left, right)
-    return simple if simple is not None else Binary(op, left, right, dtype, left.lanes)
+    return simple if simple is not None else ir.Binary(op, left, right, dtype, left.lanes)
 
 
-def _fold_binary(op: str, x: Const, y: Const) -> Const | None:
+def _fold_binary(op: str, x: ir.Const, y: ir.Const) -> ir.Const | None:
     dtype = x.dtype
     if dtype.is_integer and op in ("div", "mod", "floormod") and y.value == 0:
         return None
@@ -115,7 +98,7 @@ def _fold_binary(op: str, x: Const, y: Const) -> Const | None:
     value = numerics.binary(
         op, numerics.array(x.value, dtype), numerics.array(y.value, dtype), dtype
     )
-    return Const(_plain(value, dtype), dtype, x.lanes)
+    return ir.Const(_plain(value, dtype), dtype, x.lanes)
 
 
 def _plain(value: numerics.Values, dtype: DType) -> Scalar:
@@ -124,7 +107,7 @@ def _plain(value: numerics.Values, dtype: DType) -> Scalar:
     return float(value) if dtype.is_float else int(value)
 
 
-def _neutral(op: str, left: Expression, right: Expression) -> Expression | None:
+def _neutral(op: str, left: ir.Expression, right: ir.Expression) -> ir.Expression | None:
     """`left` (or an absorbing constant) when `right` is a constant that makes `op` trivial."""
     number = _number(right)
     if number is None:
@@ -144,42 +127,42 @@ def _neutral(op: str, left: Expression, right: Expression) -> Expression | None:
     return right if op == "or" and dtype.is_bool else None
 
 
-def unary(op: str, x: Expression) -> Expression:
+def unary(op: str, x: ir.Expression) -> ir.Expression:
     """`op(x)`; `is_nan` gives bool."""
-    if op not in UNARY_OPS:
+    if op not in ir.UNARY_OPS:
         raise InternalError(f"unknown unary operator '{op}'")
     if op == "is_nan":
         if not x.dtype.is_float:
             return const(False, dtypes.bool_, x.lanes)
-        return Unary(op, x, dtypes.bool_, x.lanes)
-    if isinstance(x, Const):
+        return ir.Unary(op, x, dtypes.bool_, x.lanes)
+    if isinstance(x, ir.Const):
         value = numerics.unary(op, numerics.array(x.value, x.dtype), x.dtype)
-        return Const(_plain(value, x.dtype), x.dtype, x.lanes)
+        return ir.Const(_plain(value, x.dtype), x.dtype, x.lanes)
     if op == "abs" and not x.dtype.is_signed:
         return x
-    if op == "not" and isinstance(x, Unary) and x.op == "not":
+    if op == "not" and isinstance(x, ir.Unary) and x.op == "not":
         return x.operand
-    return Unary(op, x, x.dtype, x.lanes)
+    return ir.Unary(op, x, x.dtype, x.lanes)
 
 
-def compare(op: str, x: Operand, y: Operand) -> Expression:
+def compare(op: str, x: Operand, y: Operand) -> ir.Expression:
     """`x op y` as bool; comparisons of indices are decided when their bounds decide them."""
     left, right = _pair(op, x, y)
-    if op not in COMPARE_OPS:
+    if op not in ir.COMPARE_OPS:
         raise InternalError(f"unknown comparison '{op}'")
-    if isinstance(left, Const) and isinstance(right, Const):
+    if isinstance(left, ir.Const) and isinstance(right, ir.Const):
         value = numerics.compare(
             op,
             numerics.array(left.value, left.dtype),
             numerics.array(right.value, right.dtype),
         )
-        return Const(bool(value), dtypes.bool_, left.lanes)
-    plain = isinstance(left, Index | Const) and isinstance(right, Index | Const)
+        return ir.Const(bool(value), dtypes.bool_, left.lanes)
+    plain = isinstance(left, ir.Index | ir.Const) and isinstance(right, ir.Index | ir.Const)
     if plain and left.lanes == 1 and left.dtype is dtypes.i64:
         known = decide(op, symbolic.bounds(as_index(left) - as_index(right)))
         if known is not None:
             return const(known, dtypes.bool_)
-    return Compare(op, left, right, left.lanes)
+    return ir.Compare(op, left, right, left.lanes)
 
 
 def decide(op: str, difference: symbolic.Bounds) -> bool | None:
@@ -199,57 +182,57 @@ def decide(op: str, difference: symbolic.Bounds) -> bool | None:
     return False if low is not None and low > edge else None
 
 
-def select(condition: Expression, x: Operand, y: Operand) -> Expression:
+def select(condition: ir.Expression, x: Operand, y: Operand) -> ir.Expression:
     """`x` where `condition`, else `y`."""
     left, right = _pair("select", x, y)
     if not condition.dtype.is_bool:
         raise InternalError(f"a condition must be bool, got {condition.dtype}")
-    if isinstance(condition, Const):
+    if isinstance(condition, ir.Const):
         return left if condition.value else right
     lanes = max(condition.lanes, left.lanes)
     left, right = splat(left, lanes), splat(right, lanes)
-    return Select(splat(condition, lanes), left, right, left.dtype, lanes)
+    return ir.Select(splat(condition, lanes), left, right, left.dtype, lanes)
 
 
-def cast(x: Expression, dtype: DType) -> Expression:
+def cast(x: ir.Expression, dtype: DType) -> ir.Expression:
     """`x` converted to `dtype`; nothing if it has that type."""
     if x.dtype is dtype:
         return x
-    if isinstance(x, Const):
+    if isinstance(x, ir.Const):
         value = numerics.cast(numerics.array(x.value, x.dtype), dtype)
-        return Const(_plain(value, dtype), dtype, x.lanes)
-    return Cast(x, dtype, x.lanes)
+        return ir.Const(_plain(value, dtype), dtype, x.lanes)
+    return ir.Cast(x, dtype, x.lanes)
 
 
-def bitcast(x: Expression, dtype: DType) -> Expression:
+def bitcast(x: ir.Expression, dtype: DType) -> ir.Expression:
     """The bits of `x` as values of `dtype`, in as many lanes as fill the same bytes."""
     if x.dtype is dtype:
         return x
     lanes, rest = divmod(x.lanes * x.dtype.itemsize, dtype.itemsize)
     if rest:
         raise InternalError(f"{x.lanes} lanes of {x.dtype} are no whole number of {dtype}")
-    if isinstance(x, Const) and lanes == x.lanes:
+    if isinstance(x, ir.Const) and lanes == x.lanes:
         value = numerics.bitcast(numerics.array(x.value, x.dtype), dtype)
-        return Const(_plain(value, dtype), dtype, x.lanes)
-    return Bitcast(x, dtype, lanes)
+        return ir.Const(_plain(value, dtype), dtype, x.lanes)
+    return ir.Bitcast(x, dtype, lanes)
 
 
-def fma(a: Operand, b: Operand, c: Expression) -> Expression:
+def fma(a: Operand, b: Operand, c: ir.Expression) -> ir.Expression:
     """`a * b + c` with one rounding."""
     left, right = _pair("fma", a, b)
     left, total = _pair("fma", left, c)
     right = splat(right, left.lanes)
-    return Fma(left, right, total, total.dtype, total.lanes)
+    return ir.Fma(left, right, total, total.dtype, total.lanes)
 
 
-def horizontal(op: str, x: Expression) -> Expression:
+def horizontal(op: str, x: ir.Expression) -> ir.Expression:
     """The lanes of `x` combined into a scalar."""
-    return x if x.lanes == 1 else Horizontal(op, x, x.dtype)
+    return x if x.lanes == 1 else ir.Horizontal(op, x, x.dtype)
 
 
 def _named(
-    function: Callable[Concatenate[str, Operands], Expression], op: str
-) -> staticmethod[Operands, Expression]:
+    function: Callable[Concatenate[str, Operands], ir.Expression], op: str
+) -> staticmethod[Operands, ir.Expression]:
     """`function` of one operator."""
     return staticmethod(partial(function, op))
 

@@ -15,43 +15,13 @@ import numpy as np
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import (
     children,
     dims_of,
     fields_of,
     operands_of,
     repeated,
-)
-from tilewright.compiler.kernel.ir import (
-    Argument,
-    Barrier,
-    Binary,
-    Bitcast,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    Const,
-    Expression,
-    Fma,
-    For,
-    Function,
-    Horizontal,
-    If,
-    Index,
-    Kernel,
-    Load,
-    LoopKind,
-    Parameter,
-    Prefetch,
-    Select,
-    Splat,
-    Statement,
-    Store,
-    Transposed,
-    Unary,
-    walk,
 )
 
 _SHOWN_VALUES: Final = 64
@@ -64,12 +34,12 @@ INFIX: Final = {
 }  # fmt: skip
 
 
-def expression_text(value: Expression) -> str:
+def expression_text(value: ir.Expression) -> str:
     """One line for an expression; in a long one, what comes again has a name: `(t1 := a * b) + t1`."""
     return _Line(_named_parts(value)).text(value)
 
 
-def _named_parts(root: Expression) -> frozenset[int]:
+def _named_parts(root: ir.Expression) -> frozenset[int]:
     """The ids of the operations in a long expression that several others have for an operand.
 
     Written out each time, what is made of them would double with every step.
@@ -92,7 +62,7 @@ class _Line:
         self.repeated: frozenset[int] = repeated
         self.names: dict[int, str] = {}
 
-    def text(self, value: Expression) -> str:
+    def text(self, value: ir.Expression) -> str:
         """An expression, or its name."""
         if id(value) not in self.repeated:
             return self._text(value)
@@ -103,63 +73,63 @@ class _Line:
         name = self.names[id(value)] = f"t{len(self.names) + 1}"
         return f"({name} := {text})"
 
-    def _text(self, value: Expression) -> str:
+    def _text(self, value: ir.Expression) -> str:
         match value:
-            case Const():
+            case ir.Const():
                 return _const(value)
-            case Index():
+            case ir.Index():
                 return _index(value)
-            case Load():
+            case ir.Load():
                 place = _access(value.buffer.name, value.indices, value.lanes, value.stride)
                 if value.mask is None:
                     return place
                 return f"({place} where {self.text(value.mask)})"
-            case Binary() | Compare() if value.op in INFIX:
+            case ir.Binary() | ir.Compare() if value.op in INFIX:
                 left, right = self.text(value.left), self.text(value.right)
                 return f"({left} {INFIX[value.op]} {right})"
-            case Argument():
+            case ir.Argument():
                 return f"${value.position}"
             case _:
                 operands = ", ".join(map(self.text, children(value)))
                 return f"{_verb(value)}({operands})"
 
 
-def _verb(value: Expression) -> str:  # noqa: PLR0911 - one per kind
+def _verb(value: ir.Expression) -> str:  # noqa: PLR0911 - one per kind
     """What stands before the operands: all that is not one of them."""
     match value:
-        case Unary() | Binary() | Compare():
+        case ir.Unary() | ir.Binary() | ir.Compare():
             return value.op
-        case Cast():
+        case ir.Cast():
             return str(value.dtype)
-        case Bitcast():
+        case ir.Bitcast():
             return f"bits<{value.dtype}>"
-        case Splat():
+        case ir.Splat():
             return f"splat<{value.lanes}>"
-        case Horizontal():
+        case ir.Horizontal():
             return f"horizontal_{value.op}"
-        case Transposed():
+        case ir.Transposed():
             return f"column_{value.column}"
-        case Call():
+        case ir.Call():
             return value.function.name
-        case Fma() | Select():
+        case ir.Fma() | ir.Select():
             return type(value).__name__.lower()
         case _:
             return _any_verb(value)
 
 
-def _any_verb(value: Expression) -> str:
+def _any_verb(value: ir.Expression) -> str:
     """The class and its data: nothing that tells two values apart is left out."""
     data = [str(getattr(value, name)) for name in fields_of(value).data]
     dims = [_dim(dim) for dim in dims_of(value)]
     return f"{type(value).__name__.lower()}<{', '.join([*data, *dims])}>"
 
 
-def _index(value: Index) -> str:
+def _index(value: ir.Index) -> str:
     lanes = f", lanes={value.lanes}, stride={value.stride}" if value.lanes > 1 else ""
     return f"index<{value.dtype}>({_dim(value.dim)}{lanes})"
 
 
-def _const(value: Const) -> str:
+def _const(value: ir.Const) -> str:
     kind = bool if value.dtype.is_bool else float if value.dtype.is_float else int
     number = repr(kind(value.value))
     text = f"{value.dtype}({number})" if value.dtype.name not in ("f32", "i64") else number
@@ -196,14 +166,14 @@ def _access(name: str, indices: Sequence[Dim], lanes: int, stride: int) -> str:
     return f"{text[:-1]} : {lanes} lanes{step}]"
 
 
-def _mask(mask: Expression | None) -> str:
+def _mask(mask: ir.Expression | None) -> str:
     return "" if mask is None else f" where {expression_text(mask)}"
 
 
-def statement_lines(statement: Statement, indent: str = "") -> list[str]:
+def statement_lines(statement: ir.Statement, indent: str = "") -> list[str]:
     """The lines of one statement."""
     match statement:
-        case Store():
+        case ir.Store():
             target = _access(
                 statement.buffer.name,
                 statement.indices,
@@ -212,22 +182,22 @@ def statement_lines(statement: Statement, indent: str = "") -> list[str]:
             )
             value = expression_text(statement.value)
             return [f"{indent}{target} = {value}{_mask(statement.mask)}"]
-        case For():
+        case ir.For():
             head = f"for {statement.var.name} in range({_dim(statement.extent)}):"
-            marks = [] if statement.kind is LoopKind.SERIAL else [statement.kind.value]
+            marks = [] if statement.kind is ir.LoopKind.SERIAL else [statement.kind.value]
             marks += ["reduction"] if statement.reduction else []
             marks += _bounds_mark(statement)
             note = f"  # {', '.join(marks)}" if marks else ""
             return [f"{indent}{head}{note}", *_block(statement.body, indent)]
-        case If():
+        case ir.If():
             head = f"{indent}if {expression_text(statement.condition)}:"
             return [head, *_block(statement.body, indent)]
-        case Prefetch():
+        case ir.Prefetch():
             place = _access(statement.buffer.name, statement.indices, 1, 1)
             return [f"{indent}prefetch {place}  # level {statement.level}"]
-        case Barrier():
+        case ir.Barrier():
             return [f"{indent}barrier"]
-        case Comment():
+        case ir.Comment():
             return [f"{indent}# {statement.text}"]
         case _:
             assert_never(statement)
@@ -239,7 +209,7 @@ def implied_bounds(extent: Dim) -> symbolic.Bounds:
     return 0, None if upper is None else max(0, upper - 1)
 
 
-def _bounds_mark(loop: For) -> list[str]:
+def _bounds_mark(loop: ir.For) -> list[str]:
     """The bounds of a loop's variable, where the extent implies others."""
     if loop.var.bounds() == implied_bounds(loop.extent):
         return []
@@ -254,17 +224,17 @@ def _symbol(symbol: Symbol) -> str:
     return f"{symbol.name}: {low}..{high}"
 
 
-def _block(body: Sequence[Statement], indent: str) -> list[str]:
+def _block(body: Sequence[ir.Statement], indent: str) -> list[str]:
     inner = indent + "    "
     lines = [line for s in body for line in statement_lines(s, inner)]
     return lines or [f"{inner}pass"]
 
 
-def _parameter(parameter: Parameter) -> str:
+def _parameter(parameter: ir.Parameter) -> str:
     return f"{parameter.access.value} {parameter.buffer!r}".removesuffix("@device")
 
 
-def _data(buffer: Buffer) -> str:
+def _data(buffer: ir.Buffer) -> str:
     """The values of a table; those of a long one as they lie in memory, in base 64."""
     if buffer.data is None:
         return ""
@@ -275,11 +245,11 @@ def _data(buffer: Buffer) -> str:
     return f" = {len(buffer.data)} values {base64.b64encode(data.tobytes()).decode()}"
 
 
-def functions_of(kernel: Kernel) -> list[Function]:
+def functions_of(kernel: ir.Kernel) -> list[ir.Function]:
     """The functions that a kernel calls, each after those that it calls itself."""
-    found: dict[Function, None] = {}
+    found: dict[ir.Function, None] = {}
 
-    def visit(value: Expression, seen: set[int]) -> None:
+    def visit(value: ir.Expression, seen: set[int]) -> None:
         if id(value) in seen:
             return
         seen.add(id(value))
@@ -287,17 +257,17 @@ def functions_of(kernel: Kernel) -> list[Function]:
             visit(part, seen)
         for dim in dims_of(value):
             visit_dim(dim, seen)
-        if isinstance(value, Call) and value.function not in found:
+        if isinstance(value, ir.Call) and value.function not in found:
             if value.function.body is not None:
                 visit(value.function.body, seen)
             found[value.function] = None
 
     def visit_dim(dim: Dim, seen: set[int]) -> None:
         for atom in symbolic.opaques(dim):
-            visit(cast("Expression", atom.payload), seen)
+            visit(cast("ir.Expression", atom.payload), seen)
 
     seen: set[int] = set()
-    for statement in walk(kernel.body):
+    for statement in ir.walk(kernel.body):
         for value in operands_of(statement):
             visit(value, seen)
         for dim in dims_of(statement):
@@ -305,13 +275,13 @@ def functions_of(kernel: Kernel) -> list[Function]:
     return list(found)
 
 
-def _function(function: Function) -> str:
+def _function(function: ir.Function) -> str:
     parameters = ", ".join(map(str, function.parameters))
     body = "" if function.body is None else f" = {expression_text(function.body)}"
     return f"    function {function.name}({parameters}) -> {function.dtype}{body}"
 
 
-def kernel_text(kernel: Kernel) -> str:
+def kernel_text(kernel: ir.Kernel) -> str:
     """The whole kernel: signature, local buffers, body, notes."""
     sizes = ["*", *map(_symbol, kernel.dims)] if kernel.dims else []
     signature = ", ".join([*map(_parameter, kernel.parameters), *sizes])

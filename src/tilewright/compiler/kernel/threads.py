@@ -15,17 +15,8 @@ import numpy as np
 
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.grid import has_barrier
-from tilewright.compiler.kernel.ir import (
-    Barrier,
-    Buffer,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Space,
-    Statement,
-)
 
 _NOBODY: Final = -1
 _SEVERAL: Final = -2
@@ -34,17 +25,17 @@ _SEVERAL: Final = -2
 class Evaluation(Protocol):
     """What is run: the state of an evaluator, of which each thread has an `env` and registers."""
 
-    kernel: Kernel
+    kernel: ir.Kernel
     env: dict[str, Any]
-    storage: dict[Buffer, Any]
+    storage: dict[ir.Buffer, Any]
     values: dict[int, Any]
     watch: SharedAccesses | None
 
-    def body(self, body: Sequence[Statement], guard: None) -> None:
+    def body(self, body: Sequence[ir.Statement], guard: None) -> None:
         """Run statements."""
         ...
 
-    def value(self, e: Expression) -> Any:
+    def value(self, e: ir.Expression) -> Any:
         """The value of an expression."""
         ...
 
@@ -52,7 +43,7 @@ class Evaluation(Protocol):
         """The value of an index."""
         ...
 
-    def allocate(self, *spaces: Space) -> None:
+    def allocate(self, *spaces: ir.Space) -> None:
         """Make new local buffers."""
         ...
 
@@ -65,8 +56,8 @@ class SharedAccesses:
         self.kernel: str = kernel
         self.names: Sequence[str] = names
         self.thread: int = 0
-        self._readers: dict[Buffer, np.ndarray] = {}
-        self._writers: dict[Buffer, np.ndarray] = {}
+        self._readers: dict[ir.Buffer, np.ndarray] = {}
+        self._writers: dict[ir.Buffer, np.ndarray] = {}
 
     def barrier(self) -> None:
         """From here on nobody has touched anything."""
@@ -75,7 +66,7 @@ class SharedAccesses:
 
     def record(
         self,
-        buffer: Buffer,
+        buffer: ir.Buffer,
         positions: Sequence[Any],
         shape: tuple[int, ...],
         mask: Any,
@@ -83,7 +74,7 @@ class SharedAccesses:
         is_store: bool,
     ) -> None:
         """The thread touches these elements, where the mask holds.  Raises: InternalError on a race."""
-        if buffer.space not in (Space.DEVICE, Space.WORKGROUP):
+        if buffer.space not in (ir.Space.DEVICE, ir.Space.WORKGROUP):
             return
         places = _flat(positions, shape, mask)
         size = int(np.prod(shape))
@@ -99,7 +90,7 @@ class SharedAccesses:
 
     def _check(
         self,
-        buffer: Buffer,
+        buffer: ir.Buffer,
         places: np.ndarray,
         touched: np.ndarray,
         verb: str,
@@ -133,39 +124,39 @@ class _Thread:
     """One thread: the variables and registers it sees, and what it still has to run."""
 
     def __init__(
-        self, run: Evaluation, place: Mapping[str, int], body: Sequence[Statement]
+        self, run: Evaluation, place: Mapping[str, int], body: Sequence[ir.Statement]
     ):
         self.names: frozenset[str] = frozenset(place)
         self.name: str = f"({', '.join(f'{n}={v}' for n, v in place.items())})"
         self.env: dict[str, Any] = {**run.env, **place}
         shared = run.storage
         run.storage = dict(shared)
-        run.allocate(Space.REGISTER)
-        self.storage: dict[Buffer, Any] = run.storage
+        run.allocate(ir.Space.REGISTER)
+        self.storage: dict[ir.Buffer, Any] = run.storage
         run.storage = shared
-        self.steps: Iterator[Barrier] = _steps(run, body)
+        self.steps: Iterator[ir.Barrier] = _steps(run, body)
 
-    def place(self, barrier: Barrier | None) -> tuple[object, ...]:
+    def place(self, barrier: ir.Barrier | None) -> tuple[object, ...]:
         """Where it waits: the barrier, and how often the loops around have run."""
         around = [(n, v) for n, v in self.env.items() if n not in self.names]
         return (id(barrier), *sorted(around))
 
 
-def _steps(run: Evaluation, body: Sequence[Statement]) -> Iterator[Barrier]:
+def _steps(run: Evaluation, body: Sequence[ir.Statement]) -> Iterator[ir.Barrier]:
     """Run statements; stop at each barrier."""
     for statement in body:
-        if isinstance(statement, Barrier):
+        if isinstance(statement, ir.Barrier):
             yield statement
-        elif isinstance(statement, For | If) and has_barrier(statement):
+        elif isinstance(statement, ir.For | ir.If) and has_barrier(statement):
             yield from _around(run, statement)
         else:
             run.body((statement,), None)
 
 
-def _around(run: Evaluation, statement: For | If) -> Iterator[Barrier]:
+def _around(run: Evaluation, statement: ir.For | ir.If) -> Iterator[ir.Barrier]:
     """A loop or conditional with a barrier inside."""
     run.values.clear()  # of another thread
-    if isinstance(statement, If):
+    if isinstance(statement, ir.If):
         if np.all(run.value(statement.condition)):
             yield from _steps(run, statement.body)
         return
@@ -175,7 +166,7 @@ def _around(run: Evaluation, statement: For | If) -> Iterator[Barrier]:
     run.env.pop(statement.var.name, None)
 
 
-def run_threads(run: Evaluation, loops: Sequence[For]) -> None:
+def run_threads(run: Evaluation, loops: Sequence[ir.For]) -> None:
     """Run the body of loops over threads, all of them together.
 
     Raises: InternalError for a race, or a barrier that only some threads come to.
@@ -215,6 +206,6 @@ def _to_next_barrier(
     return waits
 
 
-def _state(at: Barrier | None, *, waits: bool | None = None) -> str:
+def _state(at: ir.Barrier | None, *, waits: bool | None = None) -> str:
     is_waiting = at is not None if waits is None else waits
     return "waits at one" if is_waiting else "has ended"

@@ -14,28 +14,14 @@ from typing import assert_never, final
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import children, dims_of
 from tilewright.compiler.kernel.grid import GRID_KINDS, THREAD_KINDS
-from tilewright.compiler.kernel.ir import (
-    Barrier,
-    Buffer,
-    Comment,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Load,
-    LoopKind,
-    Prefetch,
-    Space,
-    Statement,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import dim_symbols, expression_symbols, payloads
 from tilewright.compiler.kernel.text import expression_text, kernel_text, statement_lines
 
 
-def verify(kernel: Kernel) -> None:
+def verify(kernel: ir.Kernel) -> None:
     """Check `kernel`.
 
     Raises: InternalError naming the first broken rule, with the kernel's text.
@@ -45,23 +31,23 @@ def verify(kernel: Kernel) -> None:
 
 @final
 class _Verifier:
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel: Kernel = kernel
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.kernel: ir.Kernel = kernel
         self.dims: frozenset[str] = frozenset(s.name for s in kernel.dims)
         self.scope: set[str] = set(self.dims)
         self.ever: set[str] = set(self.dims)
-        self.readable: set[Buffer] = set(kernel.locals)
-        self.writable: set[Buffer] = {
-            b for b in kernel.locals if b.space is not Space.CONSTANT
+        self.readable: set[ir.Buffer] = set(kernel.locals)
+        self.writable: set[ir.Buffer] = {
+            b for b in kernel.locals if b.space is not ir.Space.CONSTANT
         }
         for parameter in kernel.parameters:
             if parameter.access.reads:
                 self.readable.add(parameter.buffer)
             if parameter.access.writes:
                 self.writable.add(parameter.buffer)
-        self.checked: dict[int, Expression] = {}
+        self.checked: dict[int, ir.Expression] = {}
         self.threads: set[str] = set()
-        self.thread_kinds: set[LoopKind] = set()
+        self.thread_kinds: set[ir.LoopKind] = set()
         self.parting: str = ""
 
     def fail(self, message: str) -> InternalError:
@@ -80,7 +66,7 @@ class _Verifier:
             self._buffer(buffer)
         self._body(self.kernel.body, grid_allowed=True)
 
-    def _buffer(self, buffer: Buffer) -> None:
+    def _buffer(self, buffer: ir.Buffer) -> None:
         for dim in buffer.shape:
             for symbol in symbolic.symbols(dim):
                 if symbol.name not in self.dims:
@@ -88,17 +74,17 @@ class _Verifier:
                         f"{buffer!r} uses the unknown dimension '{symbol.name}'"
                     )
         static = all(isinstance(d, int) for d in buffer.shape)
-        if buffer.space is Space.REGISTER and not static:
+        if buffer.space is ir.Space.REGISTER and not static:
             raise self.fail(f"register buffer {buffer!r} has a dynamic shape")
-        if (buffer.space is Space.CONSTANT) != (buffer.data is not None):
+        if (buffer.space is ir.Space.CONSTANT) != (buffer.data is not None):
             raise self.fail(f"{buffer!r}: data and space constant go together")
         if buffer.data is not None and math.prod(buffer.shape) != len(buffer.data):
             raise self.fail(f"{buffer!r} has {len(buffer.data)} values")
 
     # --- statements ----------------------------------------------------------------------
 
-    def _body(self, body: Sequence[Statement], *, grid_allowed: bool) -> None:
-        alone = sum(not isinstance(s, Comment) for s in body) == 1
+    def _body(self, body: Sequence[ir.Statement], *, grid_allowed: bool) -> None:
+        alone = sum(not isinstance(s, ir.Comment) for s in body) == 1
         for statement in body:
             try:
                 self._statement(statement, grid_allowed=grid_allowed and alone)
@@ -106,32 +92,32 @@ class _Verifier:
                 line = statement_lines(statement)[0]
                 raise self.fail(f"{broken.reason} in `{line}`") from None
 
-    def _statement(self, statement: Statement, *, grid_allowed: bool) -> None:
+    def _statement(self, statement: ir.Statement, *, grid_allowed: bool) -> None:
         match statement:
-            case Store():
+            case ir.Store():
                 self._store(statement)
-            case For():
+            case ir.For():
                 self._loop(statement, grid_allowed=grid_allowed)
-            case If():
+            case ir.If():
                 self._expression(statement.condition)
                 if not statement.condition.dtype.is_bool or statement.condition.lanes != 1:
                     raise _BrokenError("the condition is not a scalar bool")
                 names = {s.name for s in expression_symbols(statement.condition)}
                 self._inside(statement, names)
-            case Barrier():
+            case ir.Barrier():
                 self._barrier()
-            case Prefetch():
+            case ir.Prefetch():
                 self._prefetch(statement)
-            case Comment():
+            case ir.Comment():
                 pass
             case _:
                 assert_never(statement)
 
-    def _inside(self, statement: For | If, names: set[str]) -> None:
+    def _inside(self, statement: ir.For | ir.If, names: set[str]) -> None:
         """The body of what `names` decide about: threads that differ in them part there."""
         before = self.parting
         apart = sorted(names & self.threads)
-        lanes = isinstance(statement, For) and statement.kind is LoopKind.VECTOR
+        lanes = isinstance(statement, ir.For) and statement.kind is ir.LoopKind.VECTOR
         if apart or lanes:
             self.parting = (
                 f"threads differ in '{apart[0]}'" if apart else "lanes cannot wait"
@@ -145,7 +131,7 @@ class _Verifier:
         if self.parting:
             raise _BrokenError(f"a barrier in divergent control flow: {self.parting}")
 
-    def _threads(self, loop: For) -> None:
+    def _threads(self, loop: ir.For) -> None:
         """A loop over threads: outside of everything but the grid and other threads."""
         if not isinstance(loop.extent, int) or loop.extent < 1:
             raise _BrokenError("a workgroup has a constant number of threads")
@@ -157,13 +143,13 @@ class _Verifier:
         self.threads.discard(loop.var.name)
         self.thread_kinds.discard(loop.kind)
 
-    def _loop(self, loop: For, *, grid_allowed: bool) -> None:
+    def _loop(self, loop: ir.For, *, grid_allowed: bool) -> None:
         grid = loop.kind in GRID_KINDS
         if grid and (not grid_allowed or self.threads):
             raise _BrokenError("a grid loop inside other code")
         if loop.kind in THREAD_KINDS and not grid_allowed:
             raise _BrokenError("a loop over threads inside other code")
-        if loop.kind in (LoopKind.UNROLL, LoopKind.VECTOR) and not isinstance(
+        if loop.kind in (ir.LoopKind.UNROLL, ir.LoopKind.VECTOR) and not isinstance(
             loop.extent, int
         ):
             raise _BrokenError("an unrolled or vector loop needs a constant extent")
@@ -183,7 +169,7 @@ class _Verifier:
         # Expressions checked inside the loop may use its variable: forget them.
         self.checked.clear()
 
-    def _store(self, store: Store) -> None:
+    def _store(self, store: ir.Store) -> None:
         if store.buffer not in self.writable:
             raise _BrokenError(f"{store.buffer!r} is not writable here")
         self._expression(store.value)
@@ -192,16 +178,16 @@ class _Verifier:
         self._indices(store.buffer, store.indices, store.value.lanes)
         self._mask(store.mask, store.value.lanes)
 
-    def _prefetch(self, hint: Prefetch) -> None:
+    def _prefetch(self, hint: ir.Prefetch) -> None:
         if hint.buffer not in self.readable and hint.buffer not in self.writable:
             raise _BrokenError(f"{hint.buffer!r} is not known here")
-        if hint.buffer.space is Space.REGISTER:
+        if hint.buffer.space is ir.Space.REGISTER:
             raise _BrokenError("registers are not cached")
         if hint.level not in (1, 2, 3):
             raise _BrokenError(f"cache level {hint.level}, expected 1, 2 or 3")
         self._indices(hint.buffer, hint.indices, 1)
 
-    def _mask(self, mask: Expression | None, lanes: int) -> None:
+    def _mask(self, mask: ir.Expression | None, lanes: int) -> None:
         if mask is None:
             return
         self._expression(mask)
@@ -210,7 +196,7 @@ class _Verifier:
 
     # --- indices -------------------------------------------------------------------------
 
-    def _indices(self, buffer: Buffer, indices: Sequence[Dim], lanes: int) -> None:
+    def _indices(self, buffer: ir.Buffer, indices: Sequence[Dim], lanes: int) -> None:
         if len(indices) not in (len(buffer.shape), 1):
             raise _BrokenError(f"{len(indices)} indices into {buffer!r}")
         for index in indices:
@@ -229,21 +215,21 @@ class _Verifier:
 
     # --- expressions ---------------------------------------------------------------------
 
-    def _expression(self, root: Expression) -> None:
+    def _expression(self, root: ir.Expression) -> None:
         if id(root) in self.checked:
             return
         for part in children(root):
             self._expression(part)
         for dim in dims_of(root):
             self._dim(dim, root.lanes)
-        if isinstance(root, Load):
+        if isinstance(root, ir.Load):
             self._load(root)
         problem = root.problem()
         if problem is not None:
             raise _BrokenError(f"{problem} in `{expression_text(root)}`")
         self.checked[id(root)] = root
 
-    def _load(self, load: Load) -> None:
+    def _load(self, load: ir.Load) -> None:
         if load.buffer not in self.readable and load.buffer not in self.writable:
             text = expression_text(load)
             raise _BrokenError(f"{load.buffer!r} is not readable here in `{text}`")

@@ -18,19 +18,8 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import facts_of
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import with_inner
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Body,
-    Compare,
-    Const,
-    Expression,
-    For,
-    If,
-    Index,
-    Kernel,
-    Statement,
-)
 from tilewright.compiler.kernel.rewrite import buffers_written, loads, payloads, with_body
 
 
@@ -43,35 +32,35 @@ class _Known:
     facts: tuple[Dim, ...] = ()
 
 
-def decide(kernel: Kernel) -> Kernel:
+def decide(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel without conditions that always or never hold."""
     return with_body(kernel, _body(kernel.body, _Known()))
 
 
-def _body(body: Sequence[Statement], known: _Known) -> Body:
+def _body(body: Sequence[ir.Statement], known: _Known) -> ir.Body:
     return tuple(new for old in body for new in _statement(old, known))
 
 
-def _statement(statement: Statement, known: _Known) -> Sequence[Statement]:
-    if isinstance(statement, For):
+def _statement(statement: ir.Statement, known: _Known) -> Sequence[ir.Statement]:
+    if isinstance(statement, ir.For):
         return (_loop(statement, known),)
-    if not isinstance(statement, If):
+    if not isinstance(statement, ir.If):
         return (statement,)
     condition = _condition(statement.condition, known)
-    if isinstance(condition, Const):
+    if isinstance(condition, ir.Const):
         return _body(statement.body, known) if condition.value else ()
     found = tuple(fact for fact in _facts(condition) if _is_fixed(fact, statement.body))
     inside = _Known(known.loops, (*known.facts, *found))
-    return (If(condition, _body(statement.body, inside)),)
+    return (ir.If(condition, _body(statement.body, inside)),)
 
 
-def _loop(loop: For, known: _Known) -> Statement:
+def _loop(loop: ir.For, known: _Known) -> ir.Statement:
     runs = ((loop.var.name, loop.extent),) if _is_fixed(loop.extent, loop.body) else ()
     inside = _Known((*known.loops, *runs), known.facts)
     return with_inner(loop, _body(loop.body, inside))
 
 
-def _is_fixed(dim: Dim, body: Sequence[Statement]) -> bool:
+def _is_fixed(dim: Dim, body: Sequence[ir.Statement]) -> bool:
     """Whether `dim` is the same all through `body`: it may stand in memory."""
     parts = tuple(payloads(dim))
     if not parts:
@@ -83,34 +72,34 @@ def _is_fixed(dim: Dim, body: Sequence[Statement]) -> bool:
 # --- conditions --------------------------------------------------------------------------------
 
 
-def _condition(value: Expression, known: _Known) -> Expression:
+def _condition(value: ir.Expression, known: _Known) -> ir.Expression:
     """`value`, with the parts that are decided left out."""
-    if isinstance(value, Binary) and value.op == "and" and value.dtype.is_bool:
+    if isinstance(value, ir.Binary) and value.op == "and" and value.dtype.is_bool:
         left, right = _condition(value.left, known), _condition(value.right, known)
         for one, other in ((left, right), (right, left)):
-            if isinstance(one, Const):
+            if isinstance(one, ir.Const):
                 return other if one.value else one
         if left is value.left and right is value.right:
             return value
-        return Binary("and", left, right, value.dtype, value.lanes)
-    if isinstance(value, Compare):
+        return ir.Binary("and", left, right, value.dtype, value.lanes)
+    if isinstance(value, ir.Compare):
         difference = _difference(value)
         if difference is not None:
             holds = _surely(difference, known)
             if holds or _surely(1 - difference, known):
-                return Const(holds, dtypes.bool_)
+                return ir.Const(holds, dtypes.bool_)
     return value
 
 
-def _facts(value: Expression) -> tuple[Dim, ...]:
+def _facts(value: ir.Expression) -> tuple[Dim, ...]:
     """The indices that are at most 0 where `value` holds."""
-    if isinstance(value, Binary) and value.op == "and":
+    if isinstance(value, ir.Binary) and value.op == "and":
         return (*_facts(value.left), *_facts(value.right))
-    difference = _difference(value) if isinstance(value, Compare) else None
+    difference = _difference(value) if isinstance(value, ir.Compare) else None
     return () if difference is None else (difference,)
 
 
-def _difference(value: Compare) -> Dim | None:
+def _difference(value: ir.Compare) -> Dim | None:
     """The index `d` with which the comparison says `d <= 0`."""
     left, right = _index(value.left), _index(value.right)
     if left is None or right is None:
@@ -119,12 +108,12 @@ def _difference(value: Compare) -> Dim | None:
     return said[0][0] - said[0][1] if len(said) == 1 else None
 
 
-def _index(value: Expression) -> Dim | None:
+def _index(value: ir.Expression) -> Dim | None:
     if value.lanes != 1 or value.dtype is not dtypes.i64:
         return None
-    if isinstance(value, Const):
+    if isinstance(value, ir.Const):
         return int(value.value)
-    return value.dim if isinstance(value, Index) else None
+    return value.dim if isinstance(value, ir.Index) else None
 
 
 def _surely(difference: Dim, known: _Known) -> bool:

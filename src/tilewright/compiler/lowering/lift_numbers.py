@@ -25,19 +25,7 @@ from tilewright.base.record import record
 from tilewright.base.text import unique
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.kernel import expressions as e
-from tilewright.compiler.kernel import numerics
-from tilewright.compiler.kernel.ir import (
-    AccessMode,
-    Binary,
-    Buffer,
-    Cast,
-    Const,
-    Expression,
-    Kernel,
-    Load,
-    Parameter,
-    Unary,
-)
+from tilewright.compiler.kernel import ir, numerics
 from tilewright.compiler.kernel.rewrite import map_body, with_body
 from tilewright.compiler.kernel.text import kernel_text
 
@@ -49,7 +37,7 @@ _GREATEST_ZERO_POINT: Final = 255
 _HALF: Final = 0.5
 """The mantissa of powers of two."""
 
-Place = Callable[[DType, float], Expression | None]
+Place = Callable[[DType, float], ir.Expression | None]
 """What a number of a type becomes where it stands; None for what it was."""
 
 
@@ -68,22 +56,22 @@ class Candidates:
 NO_CANDIDATES: Final = Candidates("", ())
 
 
-def candidates(kernel: Kernel) -> Candidates:
+def candidates(kernel: ir.Kernel) -> Candidates:
     """What may be lifted from a naive kernel."""
     found: list[tuple[DType, float]] = []
-    marks = {dtype: Buffer(f"?{dtype}", dtype, (1,)) for dtype in (dtypes.f32, dtypes.i16, *_BYTES)}  # fmt: skip
+    marks = {dtype: ir.Buffer(f"?{dtype}", dtype, (1,)) for dtype in (dtypes.f32, dtypes.i16, *_BYTES)}  # fmt: skip
 
-    def mark(dtype: DType, value: float) -> Expression:
+    def mark(dtype: DType, value: float) -> ir.Expression:
         found.append((dtype, value))
-        return Load(marks[dtype], (len(found),))
+        return ir.Load(marks[dtype], (len(found),))
 
     masked = _placed(kernel, mark)
     return Candidates(kernel_text(masked), tuple(found)) if found else NO_CANDIDATES
 
 
 def lift(
-    kernel: Kernel, operand_count: int, members: Sequence[Candidates]
-) -> tuple[Kernel, tuple[tuple[Array, ...], ...]]:
+    kernel: ir.Kernel, operand_count: int, members: Sequence[Candidates]
+) -> tuple[ir.Kernel, tuple[tuple[Array, ...], ...]]:
     """One kernel for `members`, which have one structure and differ, and the arrays that each brings along.
 
     Args:
@@ -100,20 +88,20 @@ def lift(
     of_kind = {kind: [c for c in lifted if c[0][0] is kind] for kind in kinds}
     taken = {buffer.name for buffer in kernel.buffers}
     buffers = {
-        kind: Buffer(unique(_name(kind), taken), kind, (len(of_kind[kind]),))
+        kind: ir.Buffer(unique(_name(kind), taken), kind, (len(of_kind[kind]),))
         for kind in kinds
     }
     following = iter(columns)
 
-    def place(dtype: DType, value: float) -> Expression | None:
+    def place(dtype: DType, value: float) -> ir.Expression | None:
         del value
         column = next(following)
         if column not in lifted:
             return None
-        return Load(buffers[dtype], (of_kind[dtype].index(column),))
+        return ir.Load(buffers[dtype], (of_kind[dtype].index(column),))
 
     body = _placed(kernel, place)
-    given = tuple(Parameter(buffers[kind], AccessMode.FIXED) for kind in kinds)
+    given = tuple(ir.Parameter(buffers[kind], ir.AccessMode.FIXED) for kind in kinds)
     before, after = kernel.parameters[:operand_count], kernel.parameters[operand_count:]
     arrays = tuple(
         tuple(
@@ -129,25 +117,25 @@ def _name(kind: DType) -> str:
     return "numbers" if kind is dtypes.f32 else f"numbers_{kind}"
 
 
-def _placed(kernel: Kernel, place: Place) -> Kernel:
+def _placed(kernel: ir.Kernel, place: Place) -> ir.Kernel:
     """The kernel with another expression wherever a number may be lifted."""
 
-    def visit(value: Expression) -> Expression:
-        if isinstance(value, Cast) and value.dtype in _BYTES:
+    def visit(value: ir.Expression) -> ir.Expression:
+        if isinstance(value, ir.Cast) and value.dtype in _BYTES:
             return _visit_rounded(value, place)
-        if isinstance(value, Binary) and value.dtype is dtypes.f32 and value.lanes == 1:
+        if isinstance(value, ir.Binary) and value.dtype is dtypes.f32 and value.lanes == 1:
             return _visit_binary(value, place)
         return value
 
     return with_body(kernel, map_body(kernel.body, expression=visit))
 
 
-def _visit_rounded(value: Cast, place: Place) -> Expression:
+def _visit_rounded(value: ir.Cast, place: Place) -> ir.Expression:
     """`byte(round(x) + zero)`: the zero point is a byte of the same type."""
     total = value.operand
-    if not isinstance(total, Binary) or not _is_shifted(total):
+    if not isinstance(total, ir.Binary) or not _is_shifted(total):
         return value
-    if not isinstance(total.right, Const):
+    if not isinstance(total.right, ir.Const):
         return value
     zero, kind = total.right.value, value.dtype
     least, greatest = (numerics.identity(op, kind) for op in ("max", "min"))
@@ -159,15 +147,15 @@ def _visit_rounded(value: Cast, place: Place) -> Expression:
     return e.cast(e.binary("add", total.left, e.cast(image, total.dtype)), kind)
 
 
-def _is_shifted(value: Binary) -> bool:
+def _is_shifted(value: ir.Binary) -> bool:
     rounded = value.left
-    return value.op == "add" and isinstance(rounded, Unary) and rounded.op == "round"
+    return value.op == "add" and isinstance(rounded, ir.Unary) and rounded.op == "round"
 
 
-def _visit_binary(value: Binary, place: Place) -> Expression:
+def _visit_binary(value: ir.Binary, place: Place) -> ir.Expression:
     """A number on the right of a sum, a difference, a product or a quotient."""
     number = value.right
-    if not isinstance(number, Const) or isinstance(value.left, Const):
+    if not isinstance(number, ir.Const) or isinstance(value.left, ir.Const):
         return value
     if value.op not in (*_FACTORS, *_TERMS) or _is_shifted(value):
         return value
@@ -175,7 +163,7 @@ def _visit_binary(value: Binary, place: Place) -> Expression:
     image = None if kind is None else place(kind, number.value)
     if image is None:
         return value
-    return Binary(value.op, value.left, e.cast(image, value.dtype), value.dtype)
+    return ir.Binary(value.op, value.left, e.cast(image, value.dtype), value.dtype)
 
 
 def _kind(op: str, number: float) -> DType | None:

@@ -20,19 +20,7 @@ from typing import Final, final
 from tilewright.base import dtypes
 from tilewright.base.record import record
 from tilewright.compiler.kernel import expressions as e
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Bitcast,
-    Buffer,
-    Cast,
-    Const,
-    Expression,
-    Fma,
-    Kernel,
-    Load,
-    Select,
-    Unary,
-)
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.numerics import is_plain_number
 from tilewright.compiler.kernel.rewrite import fixed_buffers, map_body, with_body
 
@@ -42,7 +30,7 @@ _BYTE: Final = 255
 _SHORT: Final = 16
 
 
-def multiply_quotients(kernel: Kernel) -> Kernel:
+def multiply_quotients(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with products instead of divisions where those mean the same."""
     rules = _Rules(fixed_buffers(kernel))
     return with_body(kernel, map_body(kernel.body, expression=rules.rewritten))
@@ -53,13 +41,13 @@ def multiply_quotients(kernel: Kernel) -> Kernel:
 class _Rules:
     """The rewrites of one kernel; `fixed` are bindings that hold numbers of the model."""
 
-    fixed: frozenset[Buffer]
+    fixed: frozenset[ir.Buffer]
 
-    def rewritten(self, value: Expression) -> Expression:
+    def rewritten(self, value: ir.Expression) -> ir.Expression:
         """A value whose parts are rewritten, as what it becomes."""
-        if isinstance(value, Binary):
+        if isinstance(value, ir.Binary):
             return self._less_zero(value)
-        if not isinstance(value, Cast):
+        if not isinstance(value, ir.Cast):
             return value
         if value.dtype is dtypes.f32:
             return self._as_float(value)
@@ -67,16 +55,16 @@ class _Rules:
             return value
         return self._short(value)
 
-    def _short(self, value: Cast) -> Expression:
+    def _short(self, value: ir.Cast) -> ir.Expression:
         """`cast<short>(round(x / divisor) + total)`."""
         shifted, total = value.operand, None
         if (
-            isinstance(shifted, Binary)
+            isinstance(shifted, ir.Binary)
             and shifted.op == "add"
-            and (isinstance(shifted.right, Const) or self._is_zero_point(shifted.right))
+            and (isinstance(shifted.right, ir.Const) or self._is_zero_point(shifted.right))
         ):
             shifted, total = shifted.left, shifted.right
-        if not isinstance(shifted, Unary) or shifted.op != "round":
+        if not isinstance(shifted, ir.Unary) or shifted.op != "round":
             return value
         found = self._divided(shifted.operand)
         if found is None:
@@ -87,56 +75,56 @@ class _Rules:
         whole = whole if total is None else e.binary("add", whole, total)
         return e.cast(whole, value.dtype)
 
-    def _divided(self, value: Expression) -> tuple[Expression, Expression] | None:
+    def _divided(self, value: ir.Expression) -> tuple[ir.Expression, ir.Expression] | None:
         """The parts of `x / s` for an `s` with a good reciprocal; anything is itself by one."""
         if value.dtype is not dtypes.f32:
             return None
-        if not isinstance(value, Binary) or value.op != "div":
+        if not isinstance(value, ir.Binary) or value.op != "div":
             return value, e.const(1.0, dtypes.f32, value.lanes)
         x, divisor = value.left, value.right
-        if isinstance(divisor, Const):
+        if isinstance(divisor, ir.Const):
             return (x, divisor) if is_plain_number(abs(divisor.value)) else None
         return (x, divisor) if self._is_fixed(divisor) else None
 
-    def _is_fixed(self, value: Expression) -> bool:
-        return isinstance(value, Load) and value.buffer in self.fixed
+    def _is_fixed(self, value: ir.Expression) -> bool:
+        return isinstance(value, ir.Load) and value.buffer in self.fixed
 
-    def _is_zero_point(self, value: Expression) -> bool:
+    def _is_zero_point(self, value: ir.Expression) -> bool:
         """Whether a float is a short integer that the model fixes, or a byte that is made of one."""
-        if not isinstance(value, Cast) or value.operand.dtype.bits > _SHORT:
+        if not isinstance(value, ir.Cast) or value.operand.dtype.bits > _SHORT:
             return False
         number = value.operand
-        while isinstance(number, Cast) or (
-            isinstance(number, Binary) and isinstance(number.right, Const)
+        while isinstance(number, ir.Cast) or (
+            isinstance(number, ir.Binary) and isinstance(number.right, ir.Const)
         ):
-            number = number.operand if isinstance(number, Cast) else number.left
-        is_known = isinstance(number, Const) or self._is_fixed(number)
+            number = number.operand if isinstance(number, ir.Cast) else number.left
+        is_known = isinstance(number, ir.Const) or self._is_fixed(number)
         return value.operand.dtype.is_integer and is_known
 
-    def _is_byte(self, value: Expression) -> bool:
-        if isinstance(value, Const):
+    def _is_byte(self, value: ir.Expression) -> bool:
+        if isinstance(value, ir.Const):
             return 0 <= value.value <= _BYTE and value.value == int(value.value)
         return self._is_zero_point(value) and _operand(value).dtype is dtypes.u8
 
-    def _as_float(self, value: Cast) -> Expression:
+    def _as_float(self, value: ir.Cast) -> ir.Expression:
         """`f32(byte)`, where the byte is the last bits of a rounded number: all are exact."""
         byte = value.operand
-        if not isinstance(byte, Cast) or byte.dtype is not dtypes.u8:
+        if not isinstance(byte, ir.Cast) or byte.dtype is not dtypes.u8:
             return value
         bits, zero = byte.operand, e.const(0, dtypes.f32)
-        if isinstance(bits, Binary) and bits.op == "add":
+        if isinstance(bits, ir.Binary) and bits.op == "add":
             right = bits.right
-            if not isinstance(right, Const) and not self._is_zero_point(right):
+            if not isinstance(right, ir.Const) and not self._is_zero_point(right):
                 return value
             bits, zero = bits.left, e.cast(_operand(right), dtypes.f32)
-        if not isinstance(bits, Bitcast) or not _is_rounded(bits.operand):
+        if not isinstance(bits, ir.Bitcast) or not _is_rounded(bits.operand):
             return value
         return e.binary("sub", bits.operand, e.binary("sub", _rounding(), zero))
 
-    def _less_zero(self, value: Binary) -> Expression:
+    def _less_zero(self, value: ir.Binary) -> ir.Expression:
         """`f32(byte) - zero` by one difference: sums of a few whole numbers and `_ROUNDING` are exact."""
         inner, zero = value.left, value.right
-        if value.op != "sub" or not isinstance(inner, Binary) or inner.op != "sub":
+        if value.op != "sub" or not isinstance(inner, ir.Binary) or inner.op != "sub":
             return value
         if not self._is_byte(zero) and not self._is_zero_point(zero):
             return value
@@ -144,32 +132,32 @@ class _Rules:
             return value
         return e.binary("sub", inner.left, e.binary("add", inner.right, zero))
 
-    def _is_offset(self, value: Expression) -> bool:
+    def _is_offset(self, value: ir.Expression) -> bool:
         """Whether a value is what `_as_float` takes off."""
-        if isinstance(value, Const):
+        if isinstance(value, ir.Const):
             return True
-        if not isinstance(value, Binary) or value.op != "sub":
+        if not isinstance(value, ir.Binary) or value.op != "sub":
             return False
-        return isinstance(value.left, Const) and self._is_zero_point(value.right)
+        return isinstance(value.left, ir.Const) and self._is_zero_point(value.right)
 
 
-def _operand(value: Expression) -> Expression:
+def _operand(value: ir.Expression) -> ir.Expression:
     """What a zero point is made of."""
-    return value.operand if isinstance(value, Cast) else value
+    return value.operand if isinstance(value, ir.Cast) else value
 
 
-def _rounding() -> Const:
+def _rounding() -> ir.Const:
     return e.const(_ROUNDING, dtypes.f32)
 
 
-def _byte(x: Expression, divisor: Expression, zero: Expression) -> Expression:
+def _byte(x: ir.Expression, divisor: ir.Expression, zero: ir.Expression) -> ir.Expression:
     """`u8(round(x / divisor) + zero)`."""
     first, last = (
         e.binary("mul", e.binary("sub", e.const(end, dtypes.f32), zero), divisor)
         for end in (0, _BYTE)
     )
     # What NaN becomes gives 0.
-    if isinstance(divisor, Const) and divisor.value < 0:
+    if isinstance(divisor, ir.Const) and divisor.value < 0:
         x = e.select(e.compare("lt", x, first), x, first)
         x = e.select(e.compare("gt", x, last), x, last)
     else:
@@ -180,19 +168,25 @@ def _byte(x: Expression, divisor: Expression, zero: Expression) -> Expression:
     return e.cast(e.binary("add", bits, e.cast(_operand(zero), dtypes.i32)), dtypes.u8)
 
 
-def _is_rounded(value: Expression) -> bool:
+def _is_rounded(value: ir.Expression) -> bool:
     """Whether a value was made by `_byte`: kept between two ends, divided, rounded."""
-    if not isinstance(value, Binary) or value.op != "add" or value.dtype is not dtypes.f32:
+    if (
+        not isinstance(value, ir.Binary)
+        or value.op != "add"
+        or value.dtype is not dtypes.f32
+    ):
         return False
-    if not isinstance(value.right, Const) or value.right.value != _ROUNDING:
+    if not isinstance(value.right, ir.Const) or value.right.value != _ROUNDING:
         return False
     quotient = value.left
-    if isinstance(quotient, Fma) and isinstance(quotient.c, Binary):
+    if isinstance(quotient, ir.Fma) and isinstance(quotient.c, ir.Binary):
         quotient = quotient.c.left
-    return isinstance(quotient, Select)
+    return isinstance(quotient, ir.Select)
 
 
-def _quotient(x: Expression, divisor: Expression, *, is_kept: bool = False) -> Expression:
+def _quotient(
+    x: ir.Expression, divisor: ir.Expression, *, is_kept: bool = False
+) -> ir.Expression:
     """`x / divisor` by products, of which no step leaves the exponents: `is_kept`, as `x` is, or kept small here."""
     if _is_one(divisor):
         return x
@@ -204,5 +198,5 @@ def _quotient(x: Expression, divisor: Expression, *, is_kept: bool = False) -> E
     return e.fma(rest, reciprocal, first)
 
 
-def _is_one(value: Expression) -> bool:
-    return isinstance(value, Const) and value.value == 1
+def _is_one(value: ir.Expression) -> bool:
+    return isinstance(value, ir.Const) and value.value == 1

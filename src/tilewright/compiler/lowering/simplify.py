@@ -13,36 +13,18 @@ from typing import Final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import expressions as e
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.grid import GRID_KINDS, THREAD_KINDS
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Bitcast,
-    Body,
-    Cast,
-    Compare,
-    Const,
-    Expression,
-    For,
-    If,
-    Index,
-    Kernel,
-    Load,
-    Select,
-    Splat,
-    Statement,
-    Store,
-    Unary,
-)
 from tilewright.compiler.kernel.lanes import uniform_index
 from tilewright.compiler.kernel.rewrite import Rewriter, substitute, with_body
 
 
-def simplify(kernel: Kernel) -> Kernel:
+def simplify(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with everything decided that bounds decide."""
     return with_body(kernel, simplify_body(kernel.body))
 
 
-def simplify_body(body: Sequence[Statement]) -> Body:
+def simplify_body(body: Sequence[ir.Statement]) -> ir.Body:
     """The same for a list of statements."""
     return Rewriter(expression=fold, statement=fold_statement).body(body)
 
@@ -50,30 +32,32 @@ def simplify_body(body: Sequence[Statement]) -> Body:
 # --- statements --------------------------------------------------------------------------------
 
 
-def fold_statement(statement: Statement) -> Sequence[Statement]:
+def fold_statement(statement: ir.Statement) -> Sequence[ir.Statement]:
     """A statement whose parts are simplified, as what remains of it."""
-    if isinstance(statement, If):
+    if isinstance(statement, ir.If):
         return _fold_if(statement)
-    if isinstance(statement, For):
+    if isinstance(statement, ir.For):
         return _fold_for(statement)
-    if isinstance(statement, Store) and isinstance(statement.mask, Const):
+    if isinstance(statement, ir.Store) and isinstance(statement.mask, ir.Const):
         if not statement.mask.value:
             return ()
         return (
-            Store(statement.buffer, statement.indices, statement.value, statement.stride),
+            ir.Store(
+                statement.buffer, statement.indices, statement.value, statement.stride
+            ),
         )
     return (statement,)
 
 
-def _fold_if(statement: If) -> Sequence[Statement]:
+def _fold_if(statement: ir.If) -> Sequence[ir.Statement]:
     if not statement.body:
         return ()
-    if isinstance(statement.condition, Const):
+    if isinstance(statement.condition, ir.Const):
         return statement.body if statement.condition.value else ()
     return (statement,)
 
 
-def _fold_for(loop: For) -> Sequence[Statement]:
+def _fold_for(loop: ir.For) -> Sequence[ir.Statement]:
     if loop.kind in (*GRID_KINDS, *THREAD_KINDS):
         return (loop,)
     low, high = symbolic.bounds(loop.extent)
@@ -87,57 +71,57 @@ def _fold_for(loop: For) -> Sequence[Statement]:
 # --- expressions -------------------------------------------------------------------------------
 
 
-def fold(value: Expression) -> Expression:
+def fold(value: ir.Expression) -> ir.Expression:
     """A node whose operands are simplified, as what remains of it."""
     rule = _FOLDS.get(type(value))
     return value if rule is None else rule(value)
 
 
-def _fold_select(value: Select) -> Expression:
+def _fold_select(value: ir.Select) -> ir.Expression:
     condition = value.condition
-    if not isinstance(condition, Const):
+    if not isinstance(condition, ir.Const):
         return value
     return value.if_true if condition.value else value.if_false
 
 
-def _fold_cast(value: Cast) -> Expression:
-    known = isinstance(value.operand, Const)
+def _fold_cast(value: ir.Cast) -> ir.Expression:
+    known = isinstance(value.operand, ir.Const)
     return e.cast(value.operand, value.dtype) if known else value
 
 
-def _fold_bitcast(value: Bitcast) -> Expression:
-    known = isinstance(value.operand, Const) and value.operand.lanes == value.lanes
+def _fold_bitcast(value: ir.Bitcast) -> ir.Expression:
+    known = isinstance(value.operand, ir.Const) and value.operand.lanes == value.lanes
     return e.bitcast(value.operand, value.dtype) if known else value
 
 
-def _fold_unary(value: Unary) -> Expression:
-    known = isinstance(value.operand, Const)
+def _fold_unary(value: ir.Unary) -> ir.Expression:
+    known = isinstance(value.operand, ir.Const)
     return e.unary(value.op, value.operand) if known else value
 
 
-def _fold_splat(value: Splat) -> Expression:
+def _fold_splat(value: ir.Splat) -> ir.Expression:
     operand = value.operand
-    if not isinstance(operand, Const):
+    if not isinstance(operand, ir.Const):
         return value
-    return Const(operand.value, value.dtype, value.lanes)
+    return ir.Const(operand.value, value.dtype, value.lanes)
 
 
-def _fold_index(value: Index) -> Expression:
+def _fold_index(value: ir.Index) -> ir.Expression:
     if not isinstance(value.dim, int) or (value.lanes > 1 and value.stride):
         return value
     return e.const(value.dim, value.dtype, value.lanes)
 
 
-def _fold_load(value: Load) -> Expression:
-    if not isinstance(value.mask, Const):
+def _fold_load(value: ir.Load) -> ir.Expression:
+    if not isinstance(value.mask, ir.Const):
         return value
     if not value.mask.value:
         return e.const(0, value.dtype, value.lanes)
-    return Load(value.buffer, value.indices, value.lanes, value.stride)
+    return ir.Load(value.buffer, value.indices, value.lanes, value.stride)
 
 
-def _fold_binary(value: Binary) -> Expression:
-    known = isinstance(value.left, Const) or isinstance(value.right, Const)
+def _fold_binary(value: ir.Binary) -> ir.Expression:
+    known = isinstance(value.left, ir.Const) or isinstance(value.right, ir.Const)
     if known and value.left.lanes == value.right.lanes:
         return _changed(value, e.binary(value.op, value.left, value.right))
     if value.op == "and" and value.dtype.is_bool and value.left is value.right:
@@ -145,10 +129,10 @@ def _fold_binary(value: Binary) -> Expression:
     return value
 
 
-def _changed(old: Binary | Compare, new: Expression) -> Expression:
+def _changed(old: ir.Binary | ir.Compare, new: ir.Expression) -> ir.Expression:
     """`new`, or `old` itself when they are the same, so that sharing survives."""
     same = (
-        isinstance(new, Binary | Compare)
+        isinstance(new, ir.Binary | ir.Compare)
         and new.left is old.left
         and new.right is old.right
         and new.op == old.op
@@ -156,15 +140,15 @@ def _changed(old: Binary | Compare, new: Expression) -> Expression:
     return old if same else new
 
 
-def _interval(value: Expression) -> tuple[Dim, int] | None:
+def _interval(value: ir.Expression) -> tuple[Dim, int] | None:
     """First lane and the distance to the last lane of an i64 index."""
-    if isinstance(value, Index) and value.dtype is dtypes.i64 and value.lanes > 1:
+    if isinstance(value, ir.Index) and value.dtype is dtypes.i64 and value.lanes > 1:
         return value.dim, (value.lanes - 1) * value.stride
     uniform = uniform_index(value) if value.dtype is dtypes.i64 else None
     return None if uniform is None else (uniform, 0)
 
 
-def _fold_compare(value: Compare) -> Expression:
+def _fold_compare(value: ir.Compare) -> ir.Expression:
     if value.lanes == 1:
         if value.left.lanes == value.right.lanes == 1:
             return _changed(value, e.compare(value.op, value.left, value.right))
@@ -179,12 +163,12 @@ def _fold_compare(value: Compare) -> Expression:
         value.op,
         (None if low is None else low + first, None if high is None else high + last),
     )
-    return value if known is None else Const(known, dtypes.bool_, value.lanes)
+    return value if known is None else ir.Const(known, dtypes.bool_, value.lanes)
 
 
-_FOLDS: Final[dict[type[Expression], Callable[..., Expression]]] = {
-    Binary: _fold_binary, Compare: _fold_compare, Select: _fold_select, Load: _fold_load,
-    Cast: _fold_cast, Bitcast: _fold_bitcast, Unary: _fold_unary, Splat: _fold_splat,
-    Index: _fold_index,
+_FOLDS: Final[dict[type[ir.Expression], Callable[..., ir.Expression]]] = {
+    ir.Binary: _fold_binary, ir.Compare: _fold_compare, ir.Select: _fold_select, ir.Load: _fold_load,
+    ir.Cast: _fold_cast, ir.Bitcast: _fold_bitcast, ir.Unary: _fold_unary, ir.Splat: _fold_splat,
+    ir.Index: _fold_index,
 }  # fmt: skip
 """By kind; others stay as they are."""

@@ -15,22 +15,8 @@ from typing import Final, assert_never, final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Symbol
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import Mutator, children, dims_of, with_inner
-from tilewright.compiler.kernel.ir import (
-    Barrier,
-    Body,
-    Comment,
-    Const,
-    Expression,
-    For,
-    If,
-    Kernel,
-    LoopKind,
-    Prefetch,
-    Statement,
-    Store,
-    walk,
-)
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
@@ -45,11 +31,13 @@ MAX_STATEMENTS: Final = 1 << 14
 """A kernel is not expanded beyond so many statements; outer loops stay loops then."""
 
 
-def unroll(kernel: Kernel) -> Kernel:
+def unroll(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel without UNROLL loops."""
     body = _limit(kernel.body)
     names = frozenset(
-        s.var.key for s in walk(body) if isinstance(s, For) and s.kind is LoopKind.UNROLL
+        s.var.key
+        for s in ir.walk(body)
+        if isinstance(s, ir.For) and s.kind is ir.LoopKind.UNROLL
     )
     if not names:
         return with_body(kernel, body)
@@ -57,27 +45,29 @@ def unroll(kernel: Kernel) -> Kernel:
     return with_body(kernel, _Expander(names, taken).body(body))
 
 
-def _limit(body: Sequence[Statement]) -> Body:
+def _limit(body: Sequence[ir.Statement]) -> ir.Body:
     """`body` with UNROLL loops of unknown extent, and those beyond the limit, made serial."""
     return tuple(_limited(statement)[0] for statement in body)
 
 
-def _limited(statement: Statement) -> tuple[Statement, int]:
+def _limited(statement: ir.Statement) -> tuple[ir.Statement, int]:
     """The statement and how many statements it expands to."""
-    if not isinstance(statement, For | If):
+    if not isinstance(statement, ir.For | ir.If):
         return statement, 1
     inside = [_limited(s) for s in statement.body]
     size = sum(count for _, count in inside)
     body = tuple(s for s, _ in inside)
-    if isinstance(statement, If):
+    if isinstance(statement, ir.If):
         return with_inner(statement, body), size + 1
     kind = statement.kind
-    if kind is LoopKind.UNROLL:
+    if kind is ir.LoopKind.UNROLL:
         if isinstance(statement.extent, int) and size * statement.extent <= MAX_STATEMENTS:
             size *= statement.extent
         else:
-            kind = LoopKind.SERIAL
-    return For(statement.var, statement.extent, body, kind, statement.reduction), size + 1
+            kind = ir.LoopKind.SERIAL
+    return ir.For(
+        statement.var, statement.extent, body, kind, statement.reduction
+    ), size + 1
 
 
 @final
@@ -89,46 +79,46 @@ class _Expander(Mutator):
         self._fresh: FreshNames = FreshNames(taken)
         self._copied: set[int] = set()
         self.env: dict[str, int] = {}
-        self._free: dict[int, tuple[Expression, tuple[str, ...]]] = {}
+        self._free: dict[int, tuple[ir.Expression, tuple[str, ...]]] = {}
         self._dim_free: dict[Dim, tuple[str, ...]] = {}
         self._linear: dict[Dim, tuple[tuple[tuple[str, int], ...], Dim] | None] = {}
         self._dims: dict[tuple[Dim, tuple[int, ...]], Dim] = {}
-        self._memo: dict[tuple[int, tuple[int, ...]], Expression] = {}
+        self._memo: dict[tuple[int, tuple[int, ...]], ir.Expression] = {}
 
     # --- statements ------------------------------------------------------------------------
 
-    def body(self, body: Sequence[Statement]) -> Body:
+    def body(self, body: Sequence[ir.Statement]) -> ir.Body:
         """The copies of `body` for the current assignment."""
-        result: list[Statement] = []
+        result: list[ir.Statement] = []
         for statement in body:
             self._statement(statement, result)
         return tuple(result)
 
-    def _statement(self, statement: Statement, out: list[Statement]) -> None:
+    def _statement(self, statement: ir.Statement, out: list[ir.Statement]) -> None:
         match statement:
-            case Store():
+            case ir.Store():
                 new = self.rebuilt(statement)
                 out.extend((new,) if new.mask is None else fold_statement(new))
-            case For():
+            case ir.For():
                 self._for(statement, out)
-            case If():
+            case ir.If():
                 condition = self.expression(statement.condition)
-                if not isinstance(condition, Const):
-                    out.append(If(condition, self.body(statement.body)))
+                if not isinstance(condition, ir.Const):
+                    out.append(ir.If(condition, self.body(statement.body)))
                 elif condition.value:
                     out.extend(self.body(statement.body))
-            case Prefetch():
+            case ir.Prefetch():
                 out.append(self.rebuilt(statement))
-            case Barrier():
+            case ir.Barrier():
                 out.append(statement)
-            case Comment():
+            case ir.Comment():
                 if not self.env:
                     out.append(statement)
             case _:
                 assert_never(statement)
 
-    def _for(self, loop: For, out: list[Statement]) -> None:
-        if loop.kind is LoopKind.UNROLL and isinstance(loop.extent, int):
+    def _for(self, loop: ir.For, out: list[ir.Statement]) -> None:
+        if loop.kind is ir.LoopKind.UNROLL and isinstance(loop.extent, int):
             for step in range(loop.extent):
                 self.env[loop.var.key] = step
                 for statement in loop.body:
@@ -144,7 +134,7 @@ class _Expander(Mutator):
             var = Symbol(self._fresh.fresh(var.key), var.lower, var.upper)
             body = substitute(body, {loop.var.key: Expr.of_atom(var)})
         self._copied.add(id(loop))
-        out.append(For(var, extent, body, loop.kind, loop.reduction))
+        out.append(ir.For(var, extent, body, loop.kind, loop.reduction))
 
     # --- indices ---------------------------------------------------------------------------
 
@@ -206,7 +196,7 @@ class _Expander(Mutator):
 
     # --- expressions -----------------------------------------------------------------------
 
-    def _free_of(self, value: Expression) -> tuple[str, ...]:
+    def _free_of(self, value: ir.Expression) -> tuple[str, ...]:
         """The expanded variables that a value depends on."""
         known = self._free.get(id(value))
         if known is None:
@@ -219,7 +209,7 @@ class _Expander(Mutator):
             known = self._free[id(value)] = (value, tuple(sorted(names)))
         return known[1]
 
-    def expression(self, value: Expression) -> Expression:
+    def expression(self, value: ir.Expression) -> ir.Expression:
         """A value under the current assignment; equal assignments give the same node."""
         free = self._free_of(value)
         if not free:

@@ -21,31 +21,8 @@ from typing import Final, assert_never, final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Opaque
 from tilewright.compiler.kernel import expressions as e
-from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel import ir, numerics
 from tilewright.compiler.kernel.fields import children, with_children, with_inner
-from tilewright.compiler.kernel.ir import (
-    COMBINING_OPS,
-    Barrier,
-    Binary,
-    Bitcast,
-    Body,
-    Buffer,
-    Comment,
-    Const,
-    Expression,
-    Fma,
-    For,
-    Horizontal,
-    If,
-    Index,
-    Kernel,
-    Load,
-    LoopKind,
-    Prefetch,
-    Space,
-    Statement,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import (
     as_index,
     expression_symbols,
@@ -66,20 +43,20 @@ class _NoLanesError(Exception):
     """The loop at hand cannot become lanes."""
 
 
-def vectorize(kernel: Kernel) -> Kernel:
+def vectorize(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with vectors instead of VECTOR loops."""
     return with_body(kernel, _body(kernel.body))
 
 
-def _body(body: Sequence[Statement]) -> Body:
+def _body(body: Sequence[ir.Statement]) -> ir.Body:
     return tuple(new for old in body for new in _statement(old))
 
 
-def _statement(statement: Statement) -> Sequence[Statement]:
-    if not isinstance(statement, For | If):
+def _statement(statement: ir.Statement) -> Sequence[ir.Statement]:
+    if not isinstance(statement, ir.For | ir.If):
         return (statement,)
     inside = _body(statement.body)
-    if isinstance(statement, If) or statement.kind is not LoopKind.VECTOR:
+    if isinstance(statement, ir.If) or statement.kind is not ir.LoopKind.VECTOR:
         return (with_inner(statement, inside),)
     extent = statement.extent
     if isinstance(extent, int):
@@ -90,8 +67,8 @@ def _statement(statement: Statement) -> Sequence[Statement]:
         except _NoLanesError:
             pass
     small = isinstance(extent, int) and extent <= MAX_UNROLL
-    kind = LoopKind.UNROLL if small else LoopKind.SERIAL
-    return (For(statement.var, extent, inside, kind, statement.reduction),)
+    kind = ir.LoopKind.UNROLL if small else ir.LoopKind.SERIAL
+    return (ir.For(statement.var, extent, inside, kind, statement.reduction),)
 
 
 @final
@@ -102,52 +79,52 @@ class _Lanes:
         self.name: str = name
         self.lanes: int = lanes
         self.reduction: bool = reduction
-        self.mask: Expression | None = None
+        self.mask: ir.Expression | None = None
         self.lane: Dim = lane_index(lanes)
-        self._memo: dict[tuple[int, int], tuple[Expression, Expression]] = {}
+        self._memo: dict[tuple[int, int], tuple[ir.Expression, ir.Expression]] = {}
 
     # --- statements ------------------------------------------------------------------------
 
-    def body(self, body: Sequence[Statement]) -> Body:
+    def body(self, body: Sequence[ir.Statement]) -> ir.Body:
         """The statements with lanes."""
         return tuple(new for old in body for new in self._statement(old))
 
-    def _statement(self, statement: Statement) -> Sequence[Statement]:
+    def _statement(self, statement: ir.Statement) -> Sequence[ir.Statement]:
         match statement:
-            case Store():
+            case ir.Store():
                 return (self._store(statement),)
-            case For():
+            case ir.For():
                 return (self._for(statement),)
-            case If():
+            case ir.If():
                 return self._if(statement)
-            case Prefetch():
+            case ir.Prefetch():
                 return self._prefetch(statement)
-            case Comment():
+            case ir.Comment():
                 return (statement,)
-            case Barrier():
+            case ir.Barrier():
                 raise _NoLanesError
             case _:
                 assert_never(statement)
 
-    def _for(self, loop: For) -> Statement:
+    def _for(self, loop: ir.For) -> ir.Statement:
         # Where no lane is active, nothing may be loaded: not the count either.
         masked = self.mask is not None and any(payloads(loop.extent))
         if masked or self._depends(loop.extent):
             raise _NoLanesError
         return with_inner(loop, self.body(loop.body))
 
-    def _prefetch(self, hint: Prefetch) -> Sequence[Statement]:
+    def _prefetch(self, hint: ir.Prefetch) -> Sequence[ir.Statement]:
         """What lane 0 asks for; none where every lane reads somewhere else."""
         (index,) = hint.indices
         base, stride = self._index(index)
         if stride == 0 and base is not index:
             return ()
-        return (Prefetch(hint.buffer, (base,), hint.level),)
+        return (ir.Prefetch(hint.buffer, (base,), hint.level),)
 
-    def _if(self, statement: If) -> Sequence[Statement]:
+    def _if(self, statement: ir.If) -> Sequence[ir.Statement]:
         condition = self.value(statement.condition)
         if condition.lanes == 1 and self.mask is None:
-            return (If(condition, self.body(statement.body)),)
+            return (ir.If(condition, self.body(statement.body)),)
         if _changes_its_mask(statement):
             raise _NoLanesError
         saved = self.mask
@@ -157,29 +134,29 @@ class _Lanes:
         self.mask = saved
         return inside
 
-    def _and(self, left: Expression, right: Expression) -> Expression:
-        return Binary("and", left, right, dtypes.bool_, self.lanes)
+    def _and(self, left: ir.Expression, right: ir.Expression) -> ir.Expression:
+        return ir.Binary("and", left, right, dtypes.bool_, self.lanes)
 
-    def _masked(self, mask: Expression | None) -> Expression | None:
+    def _masked(self, mask: ir.Expression | None) -> ir.Expression | None:
         """The mask of an access inside the current conditionals."""
         own = None if mask is None else e.splat(self.value(mask), self.lanes)
         if own is None or self.mask is None:
             return self.mask if own is None else own
         return fold(self._and(self.mask, own))
 
-    def _store(self, store: Store) -> Store:
+    def _store(self, store: ir.Store) -> ir.Store:
         (index,) = store.indices
         base, stride = self._index(index)
         if stride == 0 and base is index:
             return self._store_one(store, index)
         value = e.splat(self.value(store.value), self.lanes)
-        return Store(store.buffer, (base,), value, stride, self._masked(store.mask))
+        return ir.Store(store.buffer, (base,), value, stride, self._masked(store.mask))
 
-    def _store_one(self, store: Store, index: Dim) -> Store:
+    def _store_one(self, store: ir.Store, index: Dim) -> ir.Store:
         """All lanes store to one element."""
         combined = self._reduced(store)
         if combined is not None:
-            return Store(store.buffer, (index,), combined)
+            return ir.Store(store.buffer, (index,), combined)
         value = self.value(store.value)
         mask = None if store.mask is None else self.value(store.mask)
         if (
@@ -188,16 +165,16 @@ class _Lanes:
             or (mask is not None and mask.lanes > 1)
         ):
             raise _NoLanesError
-        return Store(store.buffer, (index,), value, mask=mask)
+        return ir.Store(store.buffer, (index,), value, mask=mask)
 
-    def _reduced(self, store: Store) -> Expression | None:
+    def _reduced(self, store: ir.Store) -> ir.Expression | None:
         """`T op lanes-of-x combined`, when the store is `T = T op x` and x has lanes."""
         value = store.value
-        ways: tuple[tuple[Expression, Expression], ...] = ()
+        ways: tuple[tuple[ir.Expression, ir.Expression], ...] = ()
         op = "add"
-        if isinstance(value, Fma):
-            ways = ((value.c, Binary("mul", value.a, value.b, value.dtype)),)
-        elif isinstance(value, Binary) and value.op in COMBINING_OPS:
+        if isinstance(value, ir.Fma):
+            ways = ((value.c, ir.Binary("mul", value.a, value.b, value.dtype)),)
+        elif isinstance(value, ir.Binary) and value.op in ir.COMBINING_OPS:
             op, ways = value.op, ((value.left, value.right), (value.right, value.left))
         found = next((way for way in ways if self._is_target(way[0], store)), None)
         if found is None:
@@ -211,15 +188,15 @@ class _Lanes:
             raise _NoLanesError
         wide = self.value(item)
         if wide.lanes == 1 and self.mask is None and op in ("min", "max", "and", "or"):
-            return Binary(op, total, wide, value.dtype)
+            return ir.Binary(op, total, wide, value.dtype)
         wide = e.splat(wide, self.lanes)
         if self.mask is not None:
             neutral = e.const(numerics.identity(op, value.dtype), value.dtype, self.lanes)
             wide = e.select(self.mask, wide, neutral)
-        return Binary(op, total, Horizontal(op, wide, value.dtype), value.dtype)
+        return ir.Binary(op, total, ir.Horizontal(op, wide, value.dtype), value.dtype)
 
-    def _is_target(self, value: Expression, store: Store) -> bool:
-        return isinstance(value, Load) and value.mask is None and is_target(value, store)
+    def _is_target(self, value: ir.Expression, store: ir.Store) -> bool:
+        return isinstance(value, ir.Load) and value.mask is None and is_target(value, store)
 
     # --- indices ---------------------------------------------------------------------------
 
@@ -250,19 +227,19 @@ class _Lanes:
         """
         return all(
             self.mask is None
-            and isinstance(atom.payload, Expression)
+            and isinstance(atom.payload, ir.Expression)
             and self.value(atom.payload) is atom.payload
             for atom in symbolic.opaques(dim)
         )
 
     def _opaque(self, atom: Opaque) -> Dim:
-        if not isinstance(atom.payload, Expression):
+        if not isinstance(atom.payload, ir.Expression):
             return symbolic.Expr.of_atom(atom)
         return as_index(self.value(atom.payload))
 
     # --- expressions -----------------------------------------------------------------------
 
-    def value(self, value: Expression) -> Expression:
+    def value(self, value: ir.Expression) -> ir.Expression:
         """The value with lanes, or unchanged when it does not depend on the lane."""
         key = (id(value), id(self.mask))
         known = self._memo.get(key)
@@ -270,16 +247,16 @@ class _Lanes:
             known = self._memo[key] = (value, self._value(value))
         return known[1]
 
-    def _value(self, value: Expression) -> Expression:
+    def _value(self, value: ir.Expression) -> ir.Expression:
         if value.lanes > 1:
             raise _NoLanesError
-        if isinstance(value, Const):
+        if isinstance(value, ir.Const):
             return value
-        if isinstance(value, Bitcast) and value.operand.lanes > 1:
+        if isinstance(value, ir.Bitcast) and value.operand.lanes > 1:
             return self._word(value, value.operand)
-        if isinstance(value, Index):
+        if isinstance(value, ir.Index):
             return self._index_value(value)
-        if isinstance(value, Load):
+        if isinstance(value, ir.Load):
             return self._load(value)
         parts = children(value)
         new = [self.value(part) for part in parts]
@@ -287,16 +264,20 @@ class _Lanes:
             return value
         if all(part.lanes == 1 for part in new):
             return fold(with_children(value, new))
-        if isinstance(value, Horizontal):
+        if isinstance(value, ir.Horizontal):
             raise _NoLanesError
         return fold(_with_lanes(value, [e.splat(p, self.lanes) for p in new], self.lanes))
 
-    def _word(self, word: Bitcast, block: Expression) -> Expression:
+    def _word(self, word: ir.Bitcast, block: ir.Expression) -> ir.Expression:
         """A word made of elements side by side.
 
         Where the blocks of all lanes lie next to each other, they are one vector of elements.
         """
-        if not isinstance(block, Load) or block.mask is not None or self.mask is not None:
+        if (
+            not isinstance(block, ir.Load)
+            or block.mask is not None
+            or self.mask is not None
+        ):
             raise _NoLanesError
         base, stride = self._index(block.indices[0])
         if stride == 0 and base is block.indices[0]:
@@ -306,30 +287,30 @@ class _Lanes:
         whole = replace(block, indices=(base,), lanes=block.lanes * self.lanes)
         return e.bitcast(whole, word.dtype)
 
-    def _index_value(self, value: Index) -> Expression:
+    def _index_value(self, value: ir.Index) -> ir.Expression:
         base, stride = self._index(value.dim)
         if base is value.dim and stride == 0:
             return value
-        return Index(base, value.dtype, self.lanes, stride)
+        return ir.Index(base, value.dtype, self.lanes, stride)
 
-    def _load(self, load: Load) -> Expression:
+    def _load(self, load: ir.Load) -> ir.Expression:
         (index,) = load.indices
         base, stride = self._index(index)
-        private = load.buffer.space is Space.REGISTER
+        private = load.buffer.space is ir.Space.REGISTER
         if stride == 0 and base is index:
             mask = None if load.mask is None else self.value(load.mask)
             # One element for all lanes, unless some of them shall not have it.
             is_one = mask is None or mask.lanes == 1
             if is_one and (private or self.mask is None):
                 same = mask is load.mask
-                return load if same else Load(load.buffer, (index,), mask=mask)
-            return Load(load.buffer, (index,), self.lanes, 0, self._masked(load.mask))
+                return load if same else ir.Load(load.buffer, (index,), mask=mask)
+            return ir.Load(load.buffer, (index,), self.lanes, 0, self._masked(load.mask))
         mask = self._masked(load.mask)
         if private and load.mask is None and self._inside(load.buffer, base, stride):
             mask = None
-        return Load(load.buffer, (base,), self.lanes, stride, mask)
+        return ir.Load(load.buffer, (base,), self.lanes, stride, mask)
 
-    def _inside(self, buffer: Buffer, base: Dim, stride: int) -> bool:
+    def _inside(self, buffer: ir.Buffer, base: Dim, stride: int) -> bool:
         """Whether every lane is surely inside a register buffer."""
         low, high = symbolic.bounds(base)
         reach = (self.lanes - 1) * stride
@@ -339,7 +320,7 @@ class _Lanes:
         return low + min(reach, 0) >= 0 and high + max(reach, 0) < size
 
 
-def _changes_its_mask(statement: If) -> bool:
+def _changes_its_mask(statement: ir.If) -> bool:
     """Whether a store after which more follows changes what the condition reads.
 
     The condition is taken once, but as a mask it is computed anew for every access.
@@ -349,6 +330,8 @@ def _changes_its_mask(statement: If) -> bool:
     return any(s.buffer in read for s in stores(statement.body) if s is not last)
 
 
-def _with_lanes(value: Expression, parts: Sequence[Expression], lanes: int) -> Expression:
+def _with_lanes(
+    value: ir.Expression, parts: Sequence[ir.Expression], lanes: int
+) -> ir.Expression:
     """`value` over vector operands."""
     return replace(with_children(value, parts), lanes=lanes)

@@ -6,27 +6,20 @@ from collections.abc import Iterable
 
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import (
-    AccessMode,
-    Body,
-    Buffer,
-    Expression,
-    Form,
-    Instruction,
-)
 
-Nest = tuple[tuple[Buffer, ...], Body]
+Nest = tuple[tuple[ir.Buffer, ...], ir.Body]
 """What an instruction is given, and the loops over that."""
 _LEAST_NORMAL = 2.0**-126
 SMALL = 127
 """The largest unsigned byte of which two products with signed ones never saturate 16 bits."""
 
 
-def instruction(name: str, nest: Nest, forms: Iterable[Form]) -> Instruction:
+def instruction(name: str, nest: Nest, forms: Iterable[ir.Form]) -> ir.Instruction:
     """The row of an instruction that computes just what a nest does."""
     parameters, body = nest
-    return Instruction(name=name, parameters=parameters, body=body, forms=tuple(forms))
+    return ir.Instruction(name=name, parameters=parameters, body=body, forms=tuple(forms))
 
 
 def dot(total: DType, left: DType, right: DType, count: int) -> Nest:
@@ -50,7 +43,7 @@ def dot_of_small(total: DType, left: DType, right: DType, count: int) -> Nest:
 def product_of_rows(total: DType, left: DType, right: DType, count: int) -> Nest:
     """`total[i, j] += left[i, k] * right[j, k]` of two rows and two columns, in the type of the total."""
     b = KernelBuilder("tile")
-    sum_ = b.parameter("total", total, (2, 2), AccessMode.READ_WRITE)
+    sum_ = b.parameter("total", total, (2, 2), ir.AccessMode.READ_WRITE)
     a, w = b.parameter("a", left, (2, count)), b.parameter("b", right, (2, count))
     with b.nest((2, 2), ["i", "j"]) as (i, j), b.reduce((count,), ["k"]) as (k,):
         x, y = b.cast(b.load(a, (i, k)), total), b.cast(b.load(w, (j, k)), total)
@@ -58,7 +51,7 @@ def product_of_rows(total: DType, left: DType, right: DType, count: int) -> Nest
     return (sum_, a, w), b.build().body
 
 
-def dot_flushed(parameters: tuple[Buffer, ...], count: int) -> Body:
+def dot_flushed(parameters: tuple[ir.Buffer, ...], count: int) -> ir.Body:
     """The same over the parameters of a `dot` of f32, last product first.
 
     Every product is added with one rounding to nearest even; denormal operands, totals and results
@@ -67,7 +60,7 @@ def dot_flushed(parameters: tuple[Buffer, ...], count: int) -> Body:
     b = KernelBuilder("dot")
     sum_, a, w = parameters
 
-    def normal(x: Expression) -> Expression:
+    def normal(x: ir.Expression) -> ir.Expression:
         zero = b.binary("copysign", b.const(0.0, f32), x)
         return b.select(b.lt(b.abs(x), _LEAST_NORMAL), zero, x)
 
@@ -80,10 +73,10 @@ def dot_flushed(parameters: tuple[Buffer, ...], count: int) -> Body:
 
 def _parameters(
     total: DType, left: DType, right: DType, count: int
-) -> tuple[KernelBuilder, tuple[Buffer, Buffer, Buffer]]:
+) -> tuple[KernelBuilder, tuple[ir.Buffer, ir.Buffer, ir.Buffer]]:
     b = KernelBuilder("dot")
     return b, (
-        b.parameter("total", total, (), AccessMode.READ_WRITE),
+        b.parameter("total", total, (), ir.AccessMode.READ_WRITE),
         b.parameter("a", left, (count,)),
         b.parameter("b", right, (count,)),
     )

@@ -16,20 +16,10 @@ from itertools import product
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType, u8, u16
 from tilewright.base.errors import InternalError
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import binary as operation
 from tilewright.compiler.kernel.expressions import bitcast, cast, const
 from tilewright.compiler.kernel.fields import children, with_children
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Buffer,
-    Const,
-    Expression,
-    For,
-    Instruction,
-    Load,
-    Permuted,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import substitute
 
 _UNSIGNED = {8: u8, 16: u16}
@@ -37,7 +27,9 @@ Points = Sequence[Mapping[str, int]]
 """For every lane of a tile, what the loops over the tile are there; one without loops for a lane that stands alone."""
 
 
-def meaning(instruction: Instruction, operands: Sequence[Expression]) -> Expression:
+def meaning(
+    instruction: ir.Instruction, operands: Sequence[ir.Expression]
+) -> ir.Expression:
     """The result of an instruction, lane by lane."""
     total = instruction.parameters[0]
     holds = dict(zip(instruction.parameters, operands, strict=True))
@@ -45,7 +37,7 @@ def meaning(instruction: Instruction, operands: Sequence[Expression]) -> Express
     body = instruction.body
     for _ in total.shape:
         (loop,) = body
-        assert isinstance(loop, For), "the loops over a tile are the outermost"
+        assert isinstance(loop, ir.For), "the loops over a tile are the outermost"
         names.append(loop.var.name)
         body = loop.body
     places = product(*(range(int(str(extent))) for extent in total.shape))
@@ -55,16 +47,19 @@ def meaning(instruction: Instruction, operands: Sequence[Expression]) -> Express
 
 
 def _run(
-    instruction: Instruction, body: Body, holds: dict[Buffer, Expression], points: Points
+    instruction: ir.Instruction,
+    body: ir.Body,
+    holds: dict[ir.Buffer, ir.Expression],
+    points: Points,
 ) -> None:
     """What the parameters hold after the statements of a body."""
     for statement in body:
         match statement:
-            case For(extent=int() as extent):
+            case ir.For(extent=int() as extent):
                 for step in range(extent):
                     inside = substitute(statement.body, {statement.var.name: step})
                     _run(instruction, inside, holds, points)
-            case Store():
+            case ir.Store():
                 holds[statement.buffer] = _image(statement.value, holds, points)
             case _:
                 raise InternalError(
@@ -74,11 +69,11 @@ def _run(
 
 
 def _image(
-    value: Expression, holds: dict[Buffer, Expression], points: Points
-) -> Expression:
+    value: ir.Expression, holds: dict[ir.Buffer, ir.Expression], points: Points
+) -> ir.Expression:
     """A value of one lane, in all of them."""
     lanes = next(iter(holds.values())).lanes
-    if isinstance(value, Load):
+    if isinstance(value, ir.Load):
         whole = holds[value.buffer]
         if value.buffer is next(iter(holds)):
             return whole  # a lane has its own total only
@@ -86,13 +81,15 @@ def _image(
             return _elements_of_tiles(whole, value, points)
         (*_, place) = value.indices
         return _element(whole, place, value.dtype)
-    if isinstance(value, Const):
+    if isinstance(value, ir.Const):
         return replace(value, lanes=lanes)
     parts = [_image(part, holds, points) for part in children(value)]
     return replace(with_children(value, parts), lanes=lanes)
 
 
-def _elements_of_tiles(words: Expression, load: Load, points: Points) -> Expression:
+def _elements_of_tiles(
+    words: ir.Expression, load: ir.Load, points: Points
+) -> ir.Expression:
     """For every lane the element that it reads of the words of its tile."""
     shape = [int(str(extent)) for extent in load.buffer.shape]
     tiles = range(words.lanes // len(points))
@@ -106,10 +103,10 @@ def _elements_of_tiles(words: Expression, load: Load, points: Points) -> Express
         order.append(place)
     elements = bitcast(words, load.dtype)
     assert elements.lanes == len(tiles) * math.prod(shape), "words hold whole tiles"
-    return Permuted(elements, tuple(order), load.dtype, words.lanes)
+    return ir.Permuted(elements, tuple(order), load.dtype, words.lanes)
 
 
-def _element(word: Expression, place: object, dtype: DType) -> Expression:
+def _element(word: ir.Expression, place: object, dtype: DType) -> ir.Expression:
     """One of the elements that lie side by side in a word."""
     assert isinstance(place, int), "loops are written out"
     if dtype is word.dtype:
