@@ -13,13 +13,21 @@ import contextlib
 import enum
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Final, final
+from typing import Final, TextIO, cast, final
 
 from tilewright.base.html import html_table
 from tilewright.base.record import record
 from tilewright.base.text import plural
+
+
+def say(text: str) -> None:
+    """Write to standard error; nothing where the process was started without (`2>&-`)."""
+    stream = cast("TextIO | None", sys.stderr)
+    if stream is not None:
+        stream.write(text)
 
 
 class TilewrightWarning(UserWarning):

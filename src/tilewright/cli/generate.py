@@ -191,10 +191,18 @@ def _converse(model: LanguageModel, first: str | None, request: _Request) -> boo
 def _read(read: Callable[[int], str], model: LanguageModel) -> str:
     """A text, or a line, of standard input, which may never end.
 
-    Raises: UserError for one that has no room in any case: nothing is cut, and no rest of a line is the next one.
+    Raises: UserError for one that has no room in any case (nothing is cut, and no rest of a line is the next one), and
+        for bytes that are no text.
     """
     most = model.context * model.tokenizer.longest_bytes + 1
-    text = read(most)
+    try:
+        text = read(most)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"is no text in {error.encoding}: {error.reason}",
+            location="standard input",
+            hint="change its encoding (iconv), or say what it is: PYTHONIOENCODING=latin-1",
+        ) from error
     if len(text) >= most:
         raise UserError(
             f"the prompt has {most} characters or more, there is room for {model.context - 1} tokens",

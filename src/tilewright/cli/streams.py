@@ -14,13 +14,15 @@ from pathlib import Path
 
 
 def prepare_streams() -> None:
-    """Make standard output and standard error such that printing never fails for a letter."""
-    for name in ("stdout", "stderr"):
+    """Have all three, and make the last two such that printing never fails for a letter."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:  # closed by the shell: `>&-`
-            nothing = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - stays
+            nothing = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - stays
             setattr(sys, name, nothing)
-        elif isinstance(stream, io.TextIOWrapper) and not _takes_all(stream):
+        elif (
+            mode == "w" and isinstance(stream, io.TextIOWrapper) and not _takes_all(stream)
+        ):
             stream.reconfigure(errors="replace")
 
 

@@ -122,6 +122,14 @@ def test_a_text_that_is_too_long_is_refused_and_not_cut(
     assert "there is room for 63 tokens" in found.err
 
 
+def test_bytes_that_are_no_text_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = mock.Mock(context=4, tokenizer=mock.Mock(longest_bytes=2))
+    given = io.TextIOWrapper(io.BytesIO(b"caf\xe9 a"), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", given)
+    with pytest.raises(UserError, match="standard input: is no text in utf-8: invalid"):
+        list(generate._lines(model))
+
+
 def test_lines_are_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = mock.Mock(context=4, tokenizer=mock.Mock(longest_bytes=2))
     for last, lines in {"12345678": ["12345678"], "1234567\n": ["1234567"]}.items():

@@ -12,6 +12,7 @@ import pytest
 
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.cli import VERBS, _run
+from tilewright.cli.streams import prepare_streams
 
 FULL = Path("/dev/full")
 
@@ -45,6 +46,16 @@ def test_streams_may_be_closed(redirection: str) -> None:
     done = shell(f"tilewright cache {redirection}")
     assert done.returncode == 0
     assert b"Traceback" not in done.stderr + done.stdout
+
+
+def test_closed_input_is_input_without_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a shell's `<&-` leaves."""
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, None)
+    prepare_streams()
+    assert sys.stdin.read() == ""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
 
 
 @pytest.mark.thinned(2)

@@ -8,12 +8,12 @@ Source: the names are those of TVM, `python/tvm/ir/instrument.py`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO, final
 
 from tilewright.base import knobs
+from tilewright.base.diagnostics import say
 from tilewright.base.output_file import make_output_folder, write_text_output
 from tilewright.base.text import format_duration
 from tilewright.compiler.graph.ir import Graph
@@ -53,9 +53,9 @@ class _Printing(PassInstrument):
         self._hashes: ArrayHashes = ArrayHashes()
 
     def _print(self, when: str, info: PassInfo, graph: Graph) -> None:
-        stream = self._stream or sys.stderr
+        write = say if self._stream is None else self._stream.write
         text = to_text(graph, locations=True, hashes=self._hashes)
-        stream.write(f"// ----- {when} {info.text} -----\n{text}\n")
+        write(f"// ----- {when} {info.text} -----\n{text}\n")
 
 
 @final
@@ -179,7 +179,7 @@ class PrintTimes(PassInstrument):
         del graph
         note = "" if info.modified else "  (no change)"
         time = format_duration(info.duration_ns)
-        sys.stderr.write(f"{info.name:24}  {time:>10}{note}\n")
+        say(f"{info.name:24}  {time:>10}{note}\n")
 
 
 def instruments_of_knobs() -> tuple[PassInstrument, ...]:

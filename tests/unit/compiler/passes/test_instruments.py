@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -23,6 +24,7 @@ from tilewright.compiler.passes import (
     PassTimingInstrument,
     PrintAfterAll,
     PrintBeforeAll,
+    PrintTimes,
     register_pass,
     run_passes,
 )
@@ -83,6 +85,11 @@ def test_prints_go_to_standard_error_by_default(capsys: pytest.CaptureFixture[st
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "// ----- after drop-one -----\ngraph @g" in captured.err
+
+
+def test_a_process_without_standard_error_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    watched(PrintAfterAll(), PrintTimes())
 
 
 def test_named_passes_alone_are_printed() -> None:

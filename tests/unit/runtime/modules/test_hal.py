@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -239,11 +240,18 @@ def test_assertions_on_views_show_both_types(hal: Bound) -> None:
         hal("buffer_view.assert", view, text("x"), I32, DENSE, [3, 2])
 
 
-def test_views_are_traced_to_whoever_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_views_are_traced_to_whoever_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     bound = Bound()
     view = BufferView(bound.buffer(b"\1\0\0\0"), (1,), I32)
     bound("buffer_view.trace", text("here"), [view])
     assert capsys.readouterr().err == "=== here ===\ni32[1]=[1]\n"
+    bound("buffer_view.trace", text("\x1b[2J"), [])  # what would steer a terminal
+    assert capsys.readouterr().err == "=== \\x1b[2J ===\n"
+    with monkeypatch.context() as changed:
+        changed.setattr(sys, "stderr", None)
+        bound("buffer_view.trace", text("here"), [view])
     seen: list[object] = []
     module = create_hal_module([bound.device], lambda key, views: seen.append((key, views)))
     state = module._create_state()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Final
 
+from tilewright.base.diagnostics import say
 from tilewright.base.errors import InputError
 from tilewright.base.status import StatusCode, failure
+from tilewright.base.text import printable
 from tilewright.runtime.hal.allocator import Allocator, held
 from tilewright.runtime.hal.buffer import Buffer, MemoryAccess, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
@@ -226,9 +227,9 @@ def _view_trace(state: HalState, key: VmBuffer, views: Sequence[BufferView]) -> 
     if state.tracer is not None:
         state.tracer(key.text, views)
         return
-    sys.stderr.write(f"=== {key.text} ===\n")
+    say(f"=== {printable(key.text)} ===\n")
     for view in views:
-        sys.stderr.write(f"{view.type_text}={view.to_numpy()}\n")
+        say(f"{view.type_text}={view.to_numpy()}\n")
 
 
 # --- files ------------------------------------------------------------------------------------------
