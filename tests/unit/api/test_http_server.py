@@ -187,7 +187,7 @@ def test_who_comes_at_the_same_time_waits_to_be_accepted() -> None:
         made = held.enter_context(HttpServer("127.0.0.1", 0, Handler, Log("test")))
         place = ("127.0.0.1", made.server_port)
         for _ in range(http_server.CONNECTIONS):
-            come = held.enter_context(socket.create_connection(place, timeout=5))
+            come = held.enter_context(socket.create_connection(place, timeout=60))
             assert come.getpeername() == place
 
 

@@ -175,7 +175,7 @@ def test_a_fifo_is_written_to_and_stays(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
     reader.start()
     write_text_output(path, "through")
-    reader.join(10)
+    reader.join(60)
     assert read == [b"through"]
     assert stat.S_ISFIFO(path.stat().st_mode)
 

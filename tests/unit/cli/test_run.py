@@ -220,7 +220,7 @@ def test_results_go_through_a_fifo(mlp_vmfb: Path, tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
     reader.start()
     result = invoke(mlp_vmfb, "--random", f"--output=@{path}")
-    reader.join(10)
+    reader.join(60)
     assert result.exit_code == 0, result.output
     assert len(read[0]) == 5 * 7 * 4
     assert path.is_fifo()

@@ -54,7 +54,7 @@ def test_what_takes_long_to_make_keeps_nobody_from_the_others(
             target=lambda: found.append(store.of_schema({"type": "object"}))
         )
         other.start()
-        other.join(5)
+        other.join(60)
         return grammar_of(schema)
 
     monkeypatch.setattr(form_store, "grammar_of", slow)

@@ -256,11 +256,12 @@ def test_a_prompt_that_nobody_waits_for_is_not_read_to_its_end(
 ) -> None:
     model = server.model
     monkeypatch.setattr(model, "_piece", 4)
-    advance, pieces = model._advance, []
+    advance, pieces, gone = model._advance, [], threading.Event()
 
     def slowly(tokens: Any) -> Any:
         pieces.append(len(model.cache.tokens))
-        time.sleep(0.1)
+        assert gone.wait(60)
+        time.sleep(0.01)
         return advance(tokens)
 
     monkeypatch.setattr(model, "_advance", slowly)
@@ -269,6 +270,7 @@ def test_a_prompt_that_nobody_waits_for_is_not_read_to_its_end(
         held.sendall(_request("q" * 60, stream=is_stream))
         while not pieces:
             time.sleep(0.001)
+    gone.set()
     with server.turn:
         pass
     assert len(pieces) < 12

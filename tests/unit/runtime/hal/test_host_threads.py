@@ -153,7 +153,7 @@ for _ in range(10):  # while the thread is idle, asleep on the condition
     done = [threading.Event() for _ in range(4)]
     for event in done:
         threads.submit(event.set)
-    fine = all(event.wait(10) for event in done)
+    fine = all(event.wait(60) for event in done)
     if child == 0:
         os._exit(0 if fine else 1)
     assert fine and os.waitpid(child, 0)[1] == 0
