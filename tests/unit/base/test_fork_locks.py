@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ for thread in threads:
 for _ in range(20):
     child = os.fork()
     if child == 0:
-        free = all(lock.acquire(timeout=2) for lock in locks)
+        free = all(lock.acquire(timeout=20) for lock in locks)
         os._exit(0 if free and pairs[0] == pairs[1] else 1)
     assert os.waitpid(child, 0)[1] == 0
 stop = True
@@ -128,13 +129,13 @@ def beside_a_fork(work):
 def in_a_child(check):
     child = os.fork()
     if child == 0:
-        signal.alarm(20)  # ends it where it hangs
+        signal.alarm(60)  # ends it where it hangs
         os._exit(0 if check() else 1)
     section.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 def is_free(lock):
-    return lock.acquire(timeout=5)
+    return lock.acquire(timeout=20)
 
 def is_free_elsewhere(lock):
     found = []
@@ -172,6 +173,7 @@ in_a_child(lambda: is_free(LATE_IMPORTS) and logging.getLogger("of the child"))
     assert run_beside_a_fork(script) == ""
 
 
+@pytest.mark.slow
 def test_a_section_that_waits_for_an_earlier_lock_gets_it_from_a_thread_that_forks() -> (
     None
 ):
@@ -192,6 +194,7 @@ in_a_child(lambda: is_free(late) and is_free(LATE_IMPORTS))
     assert run_beside_a_fork(script) == ""
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_made_while_a_fork_waits_is_free_in_the_child() -> None:
     script = """
 late, made = fork_lock(Rank.SEMAPHORE), []
@@ -211,6 +214,7 @@ in_a_child(lambda: is_free(made[0]))
     assert run_beside_a_fork(script) == ""
 
 
+@pytest.mark.slow
 def test_two_threads_that_fork_at_once_take_no_locks_from_each_other() -> None:
     """The one that lets go wakes the other, which has taken locks before the first is through."""
     script = """
@@ -268,6 +272,7 @@ os.register_at_fork(after_in_parent=functools.partial(_thread.interrupt_main, si
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_handler_that_raises_while_the_hooks_run_leaves_no_lock_taken(when: str) -> None:
     script = """
@@ -311,8 +316,12 @@ OTHER_LOCKS = {
 }
 
 
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
+def trees_with(pattern: str) -> Iterator[tuple[str, ast.Module]]:
+    """The files with such a line: parsing all takes seconds."""
+    for path in FILES:
+        text = path.read_text("utf-8")
+        if re.search(pattern, text, re.MULTILINE):
+            yield str(path.relative_to(SOURCES)), ast.parse(text)
 
 
 def late_imports(node: ast.AST, *, inside: bool, guarded: bool) -> Iterator[int]:
@@ -332,24 +341,25 @@ def late_imports(node: ast.AST, *, inside: bool, guarded: bool) -> Iterator[int]
 def test_imports_at_first_use_keep_forks_waiting() -> None:
     """Else a child that is forked meanwhile finds Python's lock of the module locked for ever."""
     found = {
-        str(path.relative_to(SOURCES)): lines
-        for path in FILES
-        if (lines := list(late_imports(tree_of(path), inside=False, guarded=False)))
+        path: lines
+        for path, tree in trees_with(r"(?:^[ \t]+|[:;] *)(?:import|from) ")
+        if (lines := list(late_imports(tree, inside=False, guarded=False)))
     }
     assert not found, "imports within functions without LATE_IMPORTS"
 
 
 def test_locks_of_what_threads_share_are_free_in_a_child() -> None:
     found = {
-        str(path.relative_to(SOURCES))
-        for path in FILES
-        for node in ast.walk(tree_of(path))
+        path
+        for path, tree in trees_with(r"\bR?Lock\b")
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("threading.Lock", "threading.RLock", "Lock", "RLock")
     }
     assert found == set(OTHER_LOCKS)
 
 
+@pytest.mark.slow
 def test_a_fork_goes_on_beside_two_sections_that_are_longer_than_it_waits_at_first() -> (
     None
 ):
@@ -380,6 +390,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert run_beside_a_fork(script) == ""
 
 
+@pytest.mark.slow
 def test_a_section_may_give_work_to_threads_while_another_thread_forks() -> None:
     """The hook of `concurrent.futures.thread` takes a lock that every `submit` takes."""
     script = """

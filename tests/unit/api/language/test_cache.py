@@ -80,7 +80,7 @@ def test_a_bit_that_a_disk_has_lost_is_noticed(tmp_path: Path) -> None:
     whole = place.read_bytes()
     check_same(place, cache)
     name = whole.index(b"checksum")
-    for at in range(len(whole)):
+    for at in range(0, len(whole), 3):
         place.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
         if name <= at < name + len(b"checksum"):  # then there is none
             check_same(place, cache)

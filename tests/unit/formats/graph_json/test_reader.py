@@ -181,10 +181,10 @@ def test_other_files_are_no_graphs(data: bytes) -> None:
 
 
 def test_a_key_that_stands_twice_is_found_among_many() -> None:
-    """Comparing each key with all others would take hours."""
-    keys = ", ".join(f'"k{number}": 0' for number in range(300_000))
-    with pytest.raises(ArchiveError, match="key 'k299999' stands twice"):
-        read_graph(f'{{{keys}, "k299999": 0}}')
+    """Comparing each key with all others would take minutes."""
+    keys = ", ".join(f'"k{number}": 0' for number in range(60_000))
+    with pytest.raises(ArchiveError, match="key 'k59999' stands twice"):
+        read_graph(f'{{{keys}, "k59999": 0}}')
 
 
 def test_a_key_that_stands_twice_is_named() -> None:

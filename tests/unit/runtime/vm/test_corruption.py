@@ -11,7 +11,7 @@ from tilewright.runtime.vm.bytecode_module import BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.ref import Instance
 
-MUTATIONS = 60
+MUTATIONS = 25
 
 
 def test_mutated_arithmetic_runs_or_is_refused() -> None:

@@ -29,7 +29,8 @@ def words(panels: int, steps: int) -> Kernel:
     return b.build()
 
 
-@pytest.mark.parametrize(("threads", "workgroups"), [(2, 2), (16, 2)])
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize(("threads", "workgroups"), [(16, 2), (2, 2)])
 def test_words_are_shared_out_where_each_thread_gets_microseconds(
     threads: int, workgroups: int
 ) -> None:
