@@ -21,6 +21,7 @@ import hypothesis
 import pytest
 
 from selection import (
+    UNEVEN,
     is_left_out,
     leave_to_the_night,
     markers_of_file,
@@ -36,7 +37,7 @@ MODELS_VARIABLE = "TILEWRIGHT_TEST_MODELS"
 hypothesis.settings.register_profile(
     "tilewright",
     deadline=None,  # compiling takes as long as the machine's other work lets it
-    max_examples=50,
+    max_examples=25,  # more for readers: `tests/fuzz` and the programs beside it
     print_blob=True,
     derandomize=bool(os.environ.get("CI")),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
@@ -104,9 +105,9 @@ def pytest_pycollect_makeitem(
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Say of each test when it runs, and skip those whose device or package is not here."""
-    leave_to_the_night(items)
+    config.stash[UNEVEN] = leave_to_the_night(items)
     for item in items:
         for marker in ("needs_torch", "needs_cuda"):
             if item.get_closest_marker(marker):

@@ -9,41 +9,95 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final, TypeGuard
 
 import pytest
+
+UNEVEN: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
+"""What `leave_to_the_night` returned, for the test that looks at it."""
 
 _MARKERS_OF_A_FILE = re.compile(
     r"^pytestmark = (\[\n.*?^\]|[^\n]*)", re.MULTILINE | re.DOTALL
 )
 
 
-def leave_to_the_night(items: Sequence[pytest.Item]) -> None:
+def leave_to_the_night(items: Sequence[pytest.Item]) -> list[str]:
     """Mark what is for the slow run, and what of it only for the nightly one.
 
     ``nightly`` is slow, too; ``sampled(n)`` leaves every n-th case of a test in the slow run, ``thinned(n)`` in the fast
     one, and the others in the slow one.  Both together: what ``thinned`` leaves is sampled.
+
+    Returns: parameters of which a sample takes some values again and others never, each with its test.
     """
-    seen: Counter[str] = Counter()
+    samples: dict[str, Sample] = {}
     for item in items:
         thinned, sampled = (
             item.get_closest_marker(name) for name in ("thinned", "sampled")
         )
-        is_kept = thinned is not None and _is_in_turn(item, thinned, seen)
+        is_kept = thinned is not None and _is_in_turn(item, thinned, samples)
         is_left = not is_kept and (thinned is not None or sampled is not None)
-        if is_left and sampled is not None and not _is_in_turn(item, sampled, seen):
+        if is_left and sampled is not None and not _is_in_turn(item, sampled, samples):
             item.add_marker(pytest.mark.nightly)
         if is_left or item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
+    return [
+        f"{test}: {name}" for test, sample in samples.items() for name in sample.uneven()
+    ]
 
 
-def _is_in_turn(item: pytest.Item, every: pytest.Mark, seen: Counter[str]) -> bool:
-    """Whether a case of a test is one of those that come first or stay a whole step behind the last one."""
-    key = f"{every.name} {item.nodeid.partition('[')[0]}"
-    seen[key] += 1
-    return (seen[key] - 1) % every.args[0] == 0
+class Sample:
+    """Which cases of a test stay in a run: those that come first or stay a whole step behind the last one."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._seen = 0
+        self._cases: list[tuple[Mapping[str, Hashable], bool]] = []
+
+    def takes(self, values: Mapping[str, Hashable] | None) -> bool:
+        """Whether the next case stays; `values` are those of its parameters, None where it is in no run anyway."""
+        stays = self._seen % self._every == 0
+        self._seen += 1
+        if values is not None:
+            self._cases.append((values, stays))
+        return stays
+
+    def uneven(self) -> list[str]:
+        """The parameters of which half the cases that stay could have all values, or two, and do not."""
+        kept = [values for values, stays in self._cases if stays]
+        everything = [values for values, _ in self._cases]
+        enough = min(len(kept), max(2, (len(kept) + 1) // 2))
+        return [
+            name
+            for name in dict.fromkeys(name for values in everything for name in values)
+            if _count(kept, name) < min(enough, _count(everything, name))
+        ]
+
+
+def _count(cases: Sequence[Mapping[str, Hashable]], name: str) -> int:
+    return len({values.get(name) for values in cases})
+
+
+def _is_in_turn(item: pytest.Item, every: pytest.Mark, samples: dict[str, Sample]) -> bool:
+    key = f"{item.nodeid.partition('[')[0]} {every.name}({every.args[0]})"
+    later = ("slow", "nightly") if every.name == "thinned" else ("nightly",)
+    is_left = any(item.get_closest_marker(name) for name in later)
+    values = None if is_left else _values(item)
+    return samples.setdefault(key, Sample(every.args[0])).takes(values)
+
+
+def _values(item: pytest.Item) -> dict[str, Hashable] | None:
+    """What each `parametrize`, and each fixture with parameters, gives this case; few values have a hash."""
+    case = getattr(item, "callspec", None)
+    if case is None:
+        return None
+    numbers = {name: id(value) for name, value in case.params.items()}
+    found: dict[str, Hashable] = {}
+    for mark in item.iter_markers("parametrize"):
+        given = mark.args[0]
+        names = given.replace(",", " ").split() if isinstance(given, str) else given
+        found[", ".join(names)] = tuple(numbers.pop(name, 0) for name in names)
+    return found | numbers
 
 
 @functools.cache
