@@ -87,6 +87,7 @@ def test_loading_an_artifact_needs_no_compiler() -> None:
     assert sorted(loaded.intersection(HEAVY)) == []
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["cpu", "get_global_func", "runtime.Module"])
 def test_packed_functions_come_when_they_are_asked_for_and_leave_torch_alone(
     name: str,

@@ -186,7 +186,7 @@ def test_another_process_with_the_loader_runs_the_file(
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     ["tw.load(path, engine='plan')(x)", "tw.load(path, engine='vm')(x)",
@@ -234,6 +234,7 @@ def test_damaged_bytes_of_a_module_are_found(tmp_path: Path) -> None:
         tw.load(path)
 
 
+@pytest.mark.slow
 def test_errors_of_the_code_say_which_node() -> None:
     class Failing(DenseModule):
         def find_function(self, name: str) -> Any:
@@ -423,6 +424,7 @@ class OracleModule(byoc.Module):
         return byoc.array_function(run) if name == self.name else None
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("opt_level", [0, 2])
 def test_images_and_further_results_pass_through_unchanged(opt_level: int) -> None:
     b = GraphBuilder()

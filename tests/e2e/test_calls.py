@@ -89,6 +89,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 # --- threads ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @by_engine
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_share_one_session(path: Path, engine: str, threads: int) -> None:

@@ -106,6 +106,7 @@ def window_over_an_image() -> Graph:
     return graph
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 @pytest.mark.parametrize("size", [(1, 5), (5, 1), (1, 1)])
 def test_an_image_smaller_than_the_window_over_it_is_refused(

@@ -99,6 +99,7 @@ def test_results_are_those_of_a_session(dynamic: tuple[tw.Model, Path], batch: i
     library.close()
 
 
+@pytest.mark.slow
 def test_more_sizes_than_are_kept_take_turns(dynamic: tuple[tw.Model, Path]) -> None:
     model, path = dynamic
     library = CModel(path, threads=1)
@@ -167,7 +168,7 @@ SMALL_MODELS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SMALL_MODELS)
 def test_models_of_every_kind_are_equal_to_the_bit(name: str, tmp_path: Path) -> None:
     text, make = SMALL_MODELS[name]
@@ -259,6 +260,7 @@ def test_a_tensor_that_does_not_fit_is_named(dynamic: tuple[tw.Model, Path]) -> 
     library.close()
 
 
+@pytest.mark.slow
 def test_outputs_and_addresses_are_checked_too(static: tuple[tw.Model, Path]) -> None:
     _, path = static
     library = CModel(path, threads=1)

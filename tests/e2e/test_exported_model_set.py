@@ -27,7 +27,7 @@ def check(name: str, models_folder: Path) -> None:
     assert is_equal
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_model_of_the_set_runs_from_c(name: str, models_folder: Path) -> None:
     check(name, models_folder)

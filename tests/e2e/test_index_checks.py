@@ -103,6 +103,7 @@ CASES = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.filterwarnings("ignore:.*has no kernel")
 @pytest.mark.parametrize("name", CASES)
 def test_every_op_that_indexes_checks_in_both_engines_as_onnxruntime(name, tmp_path):
@@ -136,6 +137,7 @@ def test_lengths_of_a_reversal_are_checked():
     assert WHERE.format(6, 0, 5, 0, 5) in str(caught.value)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("count", "sizes"), [(3, (2, 7)), (70, (2, 600)), (300, (70, 310))]
 )

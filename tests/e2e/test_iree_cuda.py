@@ -92,6 +92,7 @@ def exports_of(data: bytes) -> dict[str, tuple[tuple[int, int, int], int, int]]:
     return found
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("graphs", ["0", "1"])
 @pytest.mark.parametrize("release", ["3.0.0", "3.9.0", "3.13.0"])
 def test_modules_of_several_releases_launch_their_kernel(

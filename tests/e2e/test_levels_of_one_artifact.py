@@ -122,6 +122,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(folder, *PAIRS, model=small_models.mlp(), precision="bf16")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 def test_levels_that_multiply_other_words_have_weights_of_their_own(
     engine: str, pairs: Path, tmp_path: Path

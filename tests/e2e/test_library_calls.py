@@ -208,6 +208,7 @@ def test_a_signal_ends_a_call_with_the_exception_of_its_handler(tmp_path: Path) 
     assert (done.returncode, done.stdout) == (0, "rings\n" * 3 + "2048.0\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_types_that_numpy_does_not_exchange_go_in_and_out_as_tensors(
     tmp_path: Path,
 ) -> None:
@@ -365,7 +366,7 @@ def test_a_linked_function_that_fails_without_a_word_is_an_error(tmp_path: Path)
     assert (done.returncode, done.stdout) == (0, "function 'ext.scale' failed\n")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "raised", [ValueError("mine"), KeyboardInterrupt("rings")], ids=repr
 )

@@ -31,7 +31,7 @@ def check(model: tw.Model, library: CModel, *inputs: np.ndarray) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "name",
@@ -109,6 +109,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Model, Path]:
     return model, export(model, folder / "net.so", header=folder / "net.h")
 
 
+@pytest.mark.slow
 def test_a_library_gives_shapes_that_data_decides(places: tuple[tw.Model, Path]) -> None:
     model, path = places
     library = CModel(path, threads=1)

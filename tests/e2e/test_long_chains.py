@@ -28,7 +28,7 @@ def chain(op: str, count: int) -> onnx.ModelProto:
 @pytest.mark.thinned(8)
 @pytest.mark.parametrize(
     ("op", "count"),
-    [("Tanh", 63), ("Tanh", 300), pytest.param("Sin", 64, marks=pytest.mark.slow)],
+    [("Tanh", 63), ("Tanh", 300), pytest.param("Sin", 64, marks=pytest.mark.nightly)],
 )
 @pytest.mark.parametrize("target", ["host", pytest.param("c host", marks=needs_cc)])
 def test_long_chains_compile(op: str, count: int, target: str) -> None:
@@ -100,6 +100,7 @@ def pyramid(levels: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
+@pytest.mark.slow
 def test_pyramids_of_an_open_length_compile() -> None:
     """The length of the result has seven terms: one more made the compilation take ten times as long."""
     program = tw.compile(pyramid(6))

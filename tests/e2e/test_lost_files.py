@@ -102,7 +102,7 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @needs_core
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("threads", [2, pytest.param(1, marks=pytest.mark.slow)])
@@ -115,6 +115,7 @@ def test_a_file_that_is_cut_is_an_error_that_names_it(
     assert "Fatal Python error" not in done.stderr
 
 
+@pytest.mark.slow
 @needs_core
 def test_bus_errors_of_others_go_where_they_went_before(tmp_path: Path) -> None:
     done = run(OTHERS, make(tmp_path), "plan", tmp_path / "other")
@@ -136,6 +137,7 @@ def test_a_copy_does_not_depend_on_the_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(session(x), expected)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("options", [{"copy": True}, {"verify": True}])
 def test_damage_anywhere_is_found_when_all_of_it_is_checked(
     tmp_path: Path, options: dict[str, bool]
@@ -151,6 +153,7 @@ def test_damage_anywhere_is_found_when_all_of_it_is_checked(
             tw.load(path, **options)
 
 
+@pytest.mark.slow
 def test_damage_outside_of_the_weights_is_always_found(tmp_path: Path) -> None:
     path = make(tmp_path)
     sound = path.read_bytes()

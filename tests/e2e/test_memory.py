@@ -55,9 +55,9 @@ def arena_of(path: Path) -> int:
     return session.memory.peak_bytes
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.slow
 def test_many_shapes_take_little_more_memory_than_the_largest(
     path: Path, engine: str, threads: int
 ) -> None:
@@ -80,7 +80,7 @@ def test_many_shapes_take_little_more_memory_than_the_largest(
     assert most <= 1.25 * largest
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_process_grows_by_the_largest_shape_only(path: Path, engine: str) -> None:
@@ -116,6 +116,7 @@ print(status("VmHWM") - before)
     assert many <= 1.25 * growth([ROWS]) + 2048
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_cap_bounds_calls_of_several_threads_together(path: Path, engine: str) -> None:
     needed = arena_of(path)
@@ -161,6 +162,7 @@ def test_a_cap_that_one_call_exceeds_is_an_error_that_names_it(
     assert session(rows(8)).shape == (8,)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of address space")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_that_the_system_refuses_is_an_error(path: Path, engine: str) -> None:

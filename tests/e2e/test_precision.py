@@ -52,6 +52,7 @@ def test_a_product_is_that_of_rounded_operands(
     assert min(errors) < 1e-6
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_convolution_is_close(groups: int, target: str) -> None:

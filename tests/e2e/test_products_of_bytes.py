@@ -99,7 +99,7 @@ CASES: dict[str, Callable[[], tuple[onnx.ModelProto, np.ndarray, np.ndarray]]] =
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(13)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_exact_on_every_level(name: str, level: str) -> None:
@@ -112,6 +112,7 @@ def test_sums_are_exact_on_every_level(name: str, level: str) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.slow
 def test_bytes_are_pairs_where_there_is_no_product_of_them() -> None:
     model, _, _ = product(13, 67, 33, "uint8")
     for level, name, word in (("v3", "extended", "i16"), ("znver4", "bytes", "i32")):

@@ -140,6 +140,7 @@ def test_a_model_with_host_ops_runs_through_both_engines(tmp_path: Path) -> None
             np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("size", [1, 16, 400, 401])
 def test_a_fourier_transform_is_as_exact_as_its_numbers(size: int) -> None:
     x = np.random.default_rng(0).standard_normal((3, size, 1)).astype(np.float32)

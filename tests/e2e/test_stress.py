@@ -308,7 +308,7 @@ FULL = pytest.param(8, 20_000, 3000, marks=pytest.mark.slow, id="full")
 CALL_COUNTS = [pytest.param(8, 200, 120, id="short"), FULL]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("threads", "calls", "seconds"), CALL_COUNTS)
 @pytest.mark.parametrize("sharing", ["shared", "separate"])
 @pytest.mark.parametrize("engine", ENGINES)
@@ -325,7 +325,7 @@ def test_many_threads_get_their_own_results_in_flat_memory(
     record_property("seen", finish(process, seconds))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "forks", [2, pytest.param(200, marks=pytest.mark.nightly)], ids=["short", "full"]
 )
@@ -336,7 +336,7 @@ def test_forks_in_the_middle_leave_parent_and_child_at_work(
     finish(start(FORKS, folder / "small.vmfb", engine, forks), 120 + 5 * forks)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "times", [2, pytest.param(50, marks=pytest.mark.slow)], ids=["short", "full"]
 )
@@ -354,7 +354,7 @@ def test_ctrl_c_ends_a_call_and_the_session_goes_on(
     finish(process)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_signal_handler_may_call_a_session_whatever_it_interrupts(
     tmp_path: Path, engine: str
@@ -363,7 +363,7 @@ def test_a_signal_handler_may_call_a_session_whatever_it_interrupts(
     finish(start(HANDLER, tmp_path / "dynamic.vmfb", engine), 60)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "count", [8, pytest.param(200, marks=pytest.mark.slow)], ids=["short", "full"]
 )
@@ -375,6 +375,7 @@ def test_calls_and_sessions_come_and_go_in_flat_memory(
     record_property("seen", finish(process, 120 + count))
 
 
+@pytest.mark.slow
 def test_a_killed_code_generator_is_replaced(folder: Path) -> None:
     output = finish(start(COMPILE, folder / "small.onnx", "once"))
     assert output.splitlines() == ["compiled (5, 7)", "again (5, 7)"]

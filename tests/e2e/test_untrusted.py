@@ -93,6 +93,7 @@ def test_an_endless_loop_ends_by_steps_or_by_time() -> None:
     refused(module, "timeout_s", replace(LIMITS, max_steps=None))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("engine", ["translate", "interpret"])
 def test_a_module_that_never_stops_initialising_does_not_load(engine: str) -> None:
     module = ModuleBuilder("stranger")
@@ -115,6 +116,7 @@ def test_a_fence_that_nobody_signals_is_waited_for_until_the_time_is_over() -> N
     refused(module_of(fill), "timeout_s")
 
 
+@pytest.mark.slow
 def test_a_begun_call_that_waits_for_ever_ends_on_the_event_loop() -> None:
     module = ModuleBuilder("stranger")
     build = module.function("0v_v", export="f")
@@ -134,6 +136,7 @@ def test_a_begun_call_that_waits_for_ever_ends_on_the_event_loop() -> None:
         asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_begun_call_that_awaits_a_fence_for_ever_ends_on_the_event_loop() -> None:
     module = ModuleBuilder("stranger")
     build = module.function("0v_v", export="f")
@@ -168,10 +171,12 @@ def splitting() -> ModuleDef:
     return module_of(fill)
 
 
+@pytest.mark.slow
 def test_a_channel_that_nobody_else_splits_is_waited_for_until_the_time_is_over() -> None:
     refused(splitting(), "timeout_s")
 
 
+@pytest.mark.slow
 def test_a_channel_of_a_stranger_meets_nobody_of_other_sessions() -> None:
     partner = registry.create_device("local-sync").create_channel(1, 2)
     waiting = threading.Thread(target=swallow, args=(lambda: partner.split(0, 0),))
@@ -349,6 +354,7 @@ def test_a_command_buffer_without_end_is_refused() -> None:
     refused(module_of(fill), "max_bytes", limits)
 
 
+@pytest.mark.slow
 def test_copies_recorded_a_thousand_times_end_between_two_of_them() -> None:
     """64 MB are filled again and again by one command buffer."""
 

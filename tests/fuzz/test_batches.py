@@ -97,7 +97,7 @@ def convolved(
     return builder.graph
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     ("image", "taps", "stride"),
@@ -121,7 +121,7 @@ def test_places_in_lanes_keep_their_bits_in_any_batch(
             np.testing.assert_array_equal(bits(model, x[:count]), wanted[:count])
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "known",
     [(1, 3, 100), pytest.param((1, 2, 3, 4, 14, 27, 100), marks=pytest.mark.slow)],

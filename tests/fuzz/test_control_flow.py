@@ -58,6 +58,7 @@ def test_a_hundred_thousand_random_models_compute_what_onnxruntime_computes(
     check(1_000_000 + batch * BATCH, BATCH, 100)
 
 
+@pytest.mark.slow
 def test_random_networks_compute_what_onnxruntime_computes() -> None:
     check(0, FEW_NETWORKS, 0, "network")
 
@@ -203,6 +204,7 @@ def test_a_case_gets_smaller_while_it_fails() -> None:
     assert "Sqrt" in shrinking.text_of(found)
 
 
+@pytest.mark.slow
 def test_a_model_that_ends_onnxruntime_is_told_and_the_next_has_a_process_again() -> None:
     case = replace(case_of(MODEL), calls=())
     with OnnxruntimeWorker("die") as worker:

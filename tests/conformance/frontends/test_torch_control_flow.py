@@ -171,7 +171,7 @@ def dimensions(shapes: tuple[Any, ...]) -> Any:
     return tuple(places)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "calls", "dynamic"), CASES)
 def test_control_flow_gives_what_eager_mode_gives(
     kind: type[Any], calls: list[tuple[Any, ...]], dynamic: bool
@@ -185,6 +185,7 @@ def test_control_flow_gives_what_eager_mode_gives(
             same(model(*given), module(*given))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [Branch, Nested, Counted, OfNumbers, Recurrent, Mapped])
 def test_control_flow_is_compiled_under_torch_compile(kind: type[Any]) -> None:
     module = kind().eval()

@@ -96,6 +96,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
 @pytest.mark.parametrize(
     ("make", "shape", "axes", "other"), CASES, ids=lambda v: getattr(v, "__name__", "")

@@ -55,6 +55,7 @@ def eager(model: Any) -> list[int]:
     return found[0].tolist()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_static_cache_is_state(family: str) -> None:
     model = decoder(family)
@@ -99,6 +100,7 @@ class Step(torch.nn.Module):
         return found.logits[:, -1], [part for x in held for part in (x.keys, x.values)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_dynamic_cache_grows_by_what_is_read(family: str) -> None:
     model = decoder(family)
@@ -122,6 +124,7 @@ def test_a_dynamic_cache_grows_by_what_is_read(family: str) -> None:
     assert len(set(tokens[len(PROMPT) :])) > 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_model_returns_its_cache_by_default(family: str) -> None:
     """`use_cache` is on in every configuration: the result is the model's own, with a cache that eager code can go on with."""
@@ -144,6 +147,7 @@ def test_a_model_returns_its_cache_by_default(family: str) -> None:
     torch.testing.assert_close(ours, eagers, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("family", "cache"), [("llama", "static"), ("gpt2", None)])
 def test_transformers_own_generate_runs_on_a_compiled_forward(
     family: str, cache: str | None

@@ -228,6 +228,7 @@ WITHOUT_WORDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_WORDS)
 def test_functions_of_sizes_that_calls_cannot_compute_fix_the_size(name: str) -> None:
@@ -338,6 +339,7 @@ def prepared(*, is_fused: bool) -> Any:
     return module.eval()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("is_fused", [True, False])
 def test_modules_that_quantize_in_training_are_compiled_when_they_observe_no_more(
@@ -379,6 +381,7 @@ def on_a_grid(x: Any) -> Any:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16]

@@ -223,6 +223,7 @@ PLACES = {
 """Places that go up and down, count from the end, lie outside, and the sizes that torch traces as it does 10."""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("places", PLACES)
 def test_parts_begin_at_their_places(places: tuple[int, ...]) -> None:

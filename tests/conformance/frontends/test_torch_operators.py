@@ -248,6 +248,7 @@ def test_queries_keys_values_and_masks_broadcast(
 # --- borders that data decides
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("borders", [(2, 4), (3, 3), (4, 2), (-5, -1), (5, 99)])
 def test_slices_between_numbers_of_data_are_counted(borders: tuple[int, int]) -> None:
     x, places = torch.rand(7, 3), torch.tensor(borders)

@@ -54,6 +54,7 @@ def calls_of(module: Packed, *lengths: list[int], steps: int = 6) -> list[tuple[
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "options", "total"), KINDS)
 def test_layers_run_over_sequences_of_several_lengths(
     kind: str, options: dict[str, Any], total: int | None
@@ -69,6 +70,7 @@ def test_sequences_that_are_sorted_already_stay_in_their_order() -> None:
     same(module, calls_of(module, [6, 4, 2], [5, 5, 1], [1, 1, 1]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lengths", [[2, 4, 1], [7, 2, 1], [3, 2, 0]])
 def test_lengths_that_torch_refuses_fail_the_call(lengths: list[int]) -> None:
     torch.manual_seed(0)

@@ -259,6 +259,7 @@ FORMS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_attention_by_functions_of_scores_and_places(form: str) -> None:
     same(FORMS[form]().eval(), [heads(), heads()])

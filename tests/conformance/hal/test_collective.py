@@ -109,7 +109,7 @@ def values(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return generator.standard_normal(shape, np.float32).astype(dtype.numpy)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=lambda t: t.name)
 def test_reductions_of_every_type(group: Group, dtype: DType) -> None:
     count, ranks = 37, 3

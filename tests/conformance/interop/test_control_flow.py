@@ -60,7 +60,7 @@ def test_our_engines_give_what_onnxruntime_gives(
         check(session(*inputs), expected(MODELS[name], inputs))
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_runtime_of_iree_gives_what_onnxruntime_gives(folder: Path, name: str) -> None:
     with warnings.catch_warnings():

@@ -29,6 +29,7 @@ MODELS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("environment", LOADERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_library_of_ours_runs_where_tilewright_is_not(

@@ -25,6 +25,7 @@ def name_of(value: object) -> str:
     return value.name if isinstance(value, Suite) else str(value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("suite", "name"), SAMPLE, ids=name_of)
 def test_a_sample_gives_the_same_bits(suite: Suite, name: str, tmp_path: Path) -> None:
     check(suite, name, tmp_path)

@@ -62,6 +62,7 @@ def _many(result: object) -> list[np.ndarray]:
     return [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TYPES)
 def test_sums_of_every_type_and_open_sizes(name: str, tmp_path: Path) -> None:
     dtype = TYPES[name]

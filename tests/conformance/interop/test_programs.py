@@ -48,7 +48,7 @@ def check(name: str, variant: str, folder: Path) -> None:
             assert verdict.outcome == "equal", f"{function}: {verdict.detail}"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "variant"), SAMPLE)
 def test_a_sample_gives_the_bits_that_iree_gives(
     name: str, variant: str, tmp_path: Path

@@ -49,6 +49,7 @@ def check(
         assert difference == ""
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.skipif(describe().arch != "x86_64", reason="the archives hold x86-64 code")
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_perceptron_for_llvm_cpu(release: str, tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_a_perceptron_for_llvm_cpu(release: str, tmp_path: Path) -> None:
     check(release, "llvm-cpu mlp", archive, [array("x.npy")], array(f"{release}.npy"))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(
     ("program", "inputs", "output"),

@@ -37,6 +37,7 @@ def parts() -> list[str]:
     return ["module @" + part.split("// ")[0] for part in text.split("module @")[1:]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", ["local-sync", "local-task"])
 @pytest.mark.parametrize("way", WAYS)
 def test_modules_of_iree_call_each_other(way: str, device: str, tmp_path: Path) -> None:

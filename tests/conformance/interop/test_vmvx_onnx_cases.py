@@ -18,6 +18,7 @@ SAMPLE_SIZE = 10
 NIGHTLY_SIZE = 400  # of which IREE compiles and runs more than half
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sample(NODES_ON_VMVX, SAMPLE_SIZE))
 def test_a_sample_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     check(NODES_ON_VMVX, name, tmp_path)

@@ -22,7 +22,7 @@ ROWS = [row for row in catalogue.all_ops() if row.cases and row.body is not None
 
 
 @pytest.mark.sampled(29)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("target", targets_apart()[-1:], ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     "row",

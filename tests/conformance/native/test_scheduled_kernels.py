@@ -62,7 +62,7 @@ def check_special(
 
 
 @pytest.mark.sampled(7)
-@pytest.mark.thinned(21)
+@pytest.mark.thinned(37)
 @by_op
 def test_scheduled_code_agrees_with_the_oracle(row: OpDecl) -> None:
     """On ordinary numbers, and on NaN, infinities, zeros, denormals."""

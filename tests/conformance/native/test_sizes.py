@@ -74,7 +74,7 @@ def drawn(name: str, count: int, seed: int = 0) -> list[dict[str, int]]:
     return [*REGRESSIONS.get(name, ()), *(SWEEPS[name].draw(random) for _ in range(count))]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @by_name
 def test_one_kernel_is_right_at_every_size(name: str) -> None:
     check_dynamic(SWEEPS[name], HOST, dtypes.f32, drawn(name, 12))
@@ -95,6 +95,7 @@ def test_every_size_on_every_level(name: str, dtype: DType, target: Target) -> N
     check_static(SWEEPS[name], target, dtype, drawn(name, 8, seed=3))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["matmul", "conv3", "softmax", "sum_first", "layer_norm"])
 def test_threads_do_not_change_a_bit(name: str) -> None:
     sweep = SWEEPS[name]

@@ -125,6 +125,7 @@ def placed(shape: tuple[int, ...], dtype: np.dtype, value: int) -> np.ndarray:
     return inner.reshape(shape) if inner.size else around[256:]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", PICKS)
 def test_an_axis_without_elements_gives_and_takes_nothing(name: str):
     shapes, attributes = PICKS[name]

@@ -206,6 +206,7 @@ def depthwise() -> onnx.ModelProto:
     )
 
 
+@pytest.mark.slow
 def test_graph_and_kernels_of_several_levels_fit_together() -> None:
     """The graph has the grids of the first level; those of this machine's code are others."""
     factory = tw.build(depthwise(), target="x86_64", levels=("v2", "v3"), threads=2)

@@ -234,6 +234,7 @@ def test_the_files_of_a_model_are_never_written_over(
         assert target.read_bytes() == before
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("lacking", ["-avx", "-f16c", "-sse4.2"])
 def test_a_processor_without_a_feature_gets_code_without_what_rests_on_it(
     lacking: str,

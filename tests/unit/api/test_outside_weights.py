@@ -72,6 +72,7 @@ def test_weights_may_be_elsewhere_and_are_then_given(
 BATCHES = (8, 16)  # rows enough that every machine packs the weights of both alike
 
 
+@pytest.mark.slow
 def test_two_artifacts_share_a_file_that_neither_copies(tmp_path: Path) -> None:
     weights = tmp_path / "w.irpa"
     sizes: set[int] = set()

@@ -39,6 +39,7 @@ def network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
+@pytest.mark.slow
 def test_a_model_is_compiled_in_the_context_that_is_entered() -> None:
     timing = tw.transform.PassTimingInstrument()
     with tw.transform.PassContext(opt_level=1, instruments=[timing]):

@@ -216,6 +216,7 @@ def test_usage_and_clear_see_entries_and_nothing_else(cache):
     assert note.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_two_processes_may_write_the_same_entry(cache):
     code = (
         "import sys; from pathlib import Path\n"

@@ -62,6 +62,7 @@ def test_other_threads_are_left_alone() -> None:
     assert seen == [signal.default_int_handler]
 
 
+@pytest.mark.slow
 def test_the_first_import_of_onnx_is_not_interrupted_in_its_middle() -> None:
     """Its extension module dies of an exception while it is made (SIGSEGV or abort)."""
     script = (

@@ -70,6 +70,7 @@ def nothing_frozen():
         gc.freeze()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_frozen")
 def test_what_stays_is_old_at_the_end() -> None:
     with rare_collections(stays=True):
@@ -80,6 +81,7 @@ def test_what_stays_is_old_at_the_end() -> None:
     assert not is_old(young)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_frozen")
 def test_what_a_program_froze_stays_frozen() -> None:
     gc.freeze()

@@ -15,6 +15,7 @@ from tilewright.runtime.session import Session
 QUICK = ("--repeat=5", "--warmup=1", "--threads=1")
 
 
+@pytest.mark.slow
 def test_the_report_has_latency_histogram_and_kernels(mlp_vmfb: Path) -> None:
     done = tilewright("bench", mlp_vmfb, *QUICK)
     assert done.code == 0

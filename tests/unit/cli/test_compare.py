@@ -35,6 +35,7 @@ def test_a_difference_is_located_and_fails(model: Path) -> None:
     assert found["titles"][1] == "O0"
 
 
+@pytest.mark.slow
 def test_options_of_the_compilation_are_for_the_model(model: Path) -> None:
     assert tilewright("compare", model, "--target", "x86_64-v2", "--no-cache").code == 0
     assert tilewright("compare", model, "O0", "--no-index-checks").code == 0

@@ -258,6 +258,7 @@ def test_a_failing_compilation_leaves_the_old_artifact(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
+@pytest.mark.slow
 def test_target_c_writes_sources_where_there_is_no_compiler(
     mlp_onnx: Path, tmp_path: Path
 ) -> None:

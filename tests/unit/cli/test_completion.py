@@ -47,6 +47,7 @@ def test_a_verb_that_there_is_not_completes_to_nothing() -> None:
     assert ask("frobnicate", "x") == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes(tmp_path: Path) -> None:
     command = tmp_path / "tilewright"

@@ -23,6 +23,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_run_takes_inputs_by_name_and_prints_as_it_does_of_an_archive(
     library: Path, tmp_path: Path
 ) -> None:

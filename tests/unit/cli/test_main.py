@@ -107,6 +107,7 @@ def test_the_core_can_be_left_out(models: Path) -> None:
 SHADOWED = ("http", "json", "logging", "signal", "numpy", "click", "onnx")
 
 
+@pytest.mark.slow
 def test_modules_beside_a_model_are_not_imported(models: Path, tmp_path: Path) -> None:
     """`python -m` puts the current folder first, the command does not."""
     for name in SHADOWED:

@@ -43,6 +43,7 @@ def test_an_artifact_gets_one_too(mlp_vmfb: Path, tmp_path: Path) -> None:
     assert "Why it takes that long" not in page  # beside which limits?
 
 
+@pytest.mark.slow
 def test_inputs_and_sizes_are_those_that_are_asked_for(
     dynamic_onnx: Path, tmp_path: Path
 ) -> None:

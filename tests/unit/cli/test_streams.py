@@ -82,6 +82,7 @@ def test_a_pipe_that_breaks_elsewhere_is_an_error(
     assert capfd.readouterr().err == "error: Broken pipe\n"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_letters_that_an_encoding_lacks_stop_nothing(encoding: str) -> None:
     done = shell("tilewright compile --help", PYTHONIOENCODING=encoding, PYTHONUTF8="0")

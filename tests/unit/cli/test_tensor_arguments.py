@@ -128,6 +128,7 @@ def test_an_output_that_there_is_not_is_said_before_the_work(scale_vmfb: Path) -
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("value", ["@{}", "x=@{}"])
 @pytest.mark.parametrize("is_named", [True, False])
 def test_an_archive_that_does_not_fit_is_refused_by_its_heads(
@@ -151,6 +152,7 @@ def test_an_archive_that_does_not_fit_is_refused_by_its_heads(
     assert read_inputs([value.format(path)], ["x"], specs)[1]["x"].shape == (2, 3)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("value", ["@{}", "x=@{}"])
 @pytest.mark.parametrize(
     ("given", "words", "hint"),

@@ -68,6 +68,7 @@ def test_an_interrupt_prints_what_was_found_and_exits_with_130(model: str) -> No
     assert "goes on from here" in finished.output
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_searching_ends_in_the_check_of_the_model(
     model: str, tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_ctrl_c_while_searching_ends_in_the_check_of_the_model(
     assert said["before_ns"] > 0
 
 
+@pytest.mark.slow
 def test_a_named_store_is_used_by_compile_and_one_that_is_not_there_is_said(
     model: str, tmp_path: Path
 ) -> None:

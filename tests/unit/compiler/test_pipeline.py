@@ -181,6 +181,7 @@ def test_targets_of_equal_forms_share_a_graph_and_its_weights() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_targets_of_other_forms_have_graphs_of_their_own() -> None:
     targets = (Target.parse("x86_64-v3"), Target.parse("c"))
     options = pipeline.CompileOptions(targets=targets)
@@ -198,6 +199,7 @@ def test_targets_of_other_forms_have_graphs_of_their_own() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_code_for_avx2_among_several_levels_is_that_for_avx2_alone() -> None:
     levels = tuple(Target.level(name) for name in ("v2", "v3", "v4"))
     several = pipeline.CompileOptions(targets=levels, threads=2, jobs=1)

@@ -112,6 +112,7 @@ def test_the_schedule_keeps_the_meaning(m: int, n: int, k: int) -> None:
     assert kinds["k"] == "serial"
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("scheduled", [False, True], ids=["naive", "scheduled"])
 @pytest.mark.parametrize(("tiles_m", "tiles_n", "k"), [(1, 1, 1), (3, 2, 33)])
 def test_machine_code_computes_the_same(
@@ -135,6 +136,7 @@ def test_the_text_reads_like_loops() -> None:
     assert list(lines_of(body)) == ["for i in range(3):  # serial", "    c[i] = 0.0"]
 
 
+@pytest.mark.slow
 def test_the_document_runs_and_the_schedule_pays(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

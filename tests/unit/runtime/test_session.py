@@ -295,6 +295,7 @@ thread.join()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_begins_calls_forked_beside_the_first_one_of_its_parent(
     tmp_path: Path,

@@ -38,6 +38,7 @@ def test_a_long_difference_is_cut() -> None:
     assert text.endswith("lines in all")
 
 
+@pytest.mark.slow
 def test_saved_code_compares_equal_until_it_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

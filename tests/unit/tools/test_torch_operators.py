@@ -108,6 +108,7 @@ def test_the_last_line_of_the_state_counts_until_it_is_forgotten(tmp_path: Path)
     assert [*read_state(path)] == [("abs", "bool"), ("relu", "int64")], "its other types"
 
 
+@pytest.mark.slow
 def test_a_line_that_a_run_was_stopped_in_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "state"
     append_state(path, Tally("relu", "float32", total=3, right=1))

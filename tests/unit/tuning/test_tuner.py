@@ -96,12 +96,14 @@ def test_what_is_faster_is_found_and_kept(store: TuningStore) -> None:
     assert store.decisions([kernel.request.key]) == {kernel.request.key: kernel.search.best}
 
 
+@pytest.mark.slow
 def test_where_all_take_the_same_nothing_is_kept(store: TuningStore) -> None:
     _, kernel = run(Bench(lambda _: 100_000), store, 0.04)
     assert kernel.finding is None
     assert store.findings([kernel.request.key]) == {}
 
 
+@pytest.mark.slow
 def test_what_is_fast_only_where_its_tensors_lay_is_not_kept(store: TuningStore) -> None:
     request, space = first_request()
     places: list[Bench] = []
@@ -123,6 +125,7 @@ def test_what_is_fast_only_where_its_tensors_lay_is_not_kept(store: TuningStore)
     assert store.findings([request.key]) == {}
 
 
+@pytest.mark.slow
 def test_a_second_run_tries_nothing_again(store: TuningStore) -> None:
     first = Bench(fast_where_unrolled)
     _, before = run(first, store, 0.04)
@@ -193,6 +196,7 @@ def test_what_makes_the_model_slower_is_dropped(slow: set[str]) -> None:
     assert set(kept) == set("abcdefg") - slow
 
 
+@pytest.mark.slow
 def test_every_point_of_a_real_kernel_gives_the_result_of_the_first() -> None:
     request, space = first_request()
     work = Workload(request, (), dims={}, pool=None)
@@ -202,6 +206,7 @@ def test_every_point_of_a_real_kernel_gives_the_result_of_the_first() -> None:
     assert [each.decisions for each in work.build(near)] == list(map(str, near))
 
 
+@pytest.mark.slow
 def test_a_point_with_another_result_is_a_bug_that_is_said() -> None:
     request, space = first_request()
     work = Workload(request, (), dims={}, pool=None)
@@ -226,6 +231,7 @@ def test_a_budget_that_is_none_is_said(text: str) -> None:
         parse_budget(text)
 
 
+@pytest.mark.slow
 def test_a_tuned_model_computes_the_same_and_the_store_is_used(tmp_path: Path) -> None:
     model = save(mlp(), tmp_path / "m.onnx")
     path = tmp_path / "s.sqlite"

@@ -65,6 +65,7 @@ def test_ways_that_agree_are_equal(against: str) -> None:
     assert "equal within tolerance" in str(found)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", ["first", "left", "right", "deeper", "joined", "last"])
 def test_the_first_node_that_differs_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -75,6 +75,7 @@ def test_of_an_artifact_sizes_can_be_chosen(explorer: Explorer, model: Path) -> 
         assert "batch = " in opened.page(html.unescape(link))
 
 
+@pytest.mark.slow
 def test_sizes_that_no_input_has_are_refused(model: Path) -> None:
     with pytest.raises(UserError, match="no input has a dimension 'bath'"):
         Explorer(model, dims={"bath": 1})

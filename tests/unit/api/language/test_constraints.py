@@ -54,6 +54,7 @@ SCHEMAS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_what_may_follow_is_what_each_token_says(schema: dict[str, object]) -> None:
     rng = random.Random(3)

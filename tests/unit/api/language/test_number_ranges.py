@@ -48,6 +48,7 @@ def test_long_ranges_are_exact() -> None:
         assert found == [ends[0] <= n <= ends[1] for n in asked], ends
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "ends", [(0, 1), (0, 0), (-1, 1), (3, 12), (-12, -3), (-1, 0), (-3, 5)]
 )

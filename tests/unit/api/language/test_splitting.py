@@ -142,6 +142,7 @@ def is_in_proportion(split: Callable[[str], Iterable[str]], character: str) -> b
     return grows_in_proportion(work, 300, 9_600)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "rule", ["tekken", "gpt-4o", "deepseek-v3", "deepseek-llm", "default"]
 )

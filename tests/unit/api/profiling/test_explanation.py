@@ -62,6 +62,7 @@ def test_it_says_when_the_call_or_the_machine_is_the_matter() -> None:
     assert "steps took 2.0 times as long as the shortest" in str(restless)
 
 
+@pytest.mark.slow
 def test_a_model_is_explained_by_its_kernels() -> None:
     found = tw.explain(mlp("batch"), dims={"batch": 3}, calls=2, threads=1)
     assert found.dims == {"batch": 3}

@@ -217,6 +217,7 @@ def test_a_notebook_shows_it_in_a_frame(report: tw.Report) -> None:
     assert attributes["sandbox"] == "allow-scripts"
 
 
+@pytest.mark.slow
 def test_inputs_are_taken_by_position_and_by_name() -> None:
     model = tw.compile(mlp("batch"), jobs=1)
     x = np.zeros((4, 20), np.float32)

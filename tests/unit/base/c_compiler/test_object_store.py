@@ -82,6 +82,7 @@ def test_a_header_or_an_option_that_changed_is_a_miss(bench: Bench) -> None:
     assert bench.compilations == 3
 
 
+@pytest.mark.slow
 def test_a_compiler_that_changed_is_a_miss(bench: Bench) -> None:
     first = bench.compile()
     bench.write_driver("-fno-omit-frame-pointer -O0")

@@ -158,6 +158,7 @@ def test_objects_of_zig_carry_nothing_for_debuggers(source: Path, tmp_path: Path
     assert words.index("-g0") < words.index("-g"), "who asks for them gets them"
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_file_and_no_folder(tmp_path: Path) -> None:
     slow = tmp_path / "slow-cc"
     slow.write_text("#!/bin/sh\nsleep 60\n")

@@ -22,6 +22,7 @@ def halves(signs: list[int], of: Dim) -> Dim:
     return sum((sign * 2**j * floordiv(of, 2**j) for j, sign in enumerate(signs)), start=0)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("signs", SIGNS.values(), ids=SIGNS)
 def test_sums_of_many_quotients_have_bounds(signs: list[int]) -> None:
     """There are more orders to put dividends in than a lifetime has seconds."""

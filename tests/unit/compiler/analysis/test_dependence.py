@@ -150,6 +150,7 @@ def test_distinct_takes_a_minimum_for_no_division(limit: int) -> None:
     assert distinct(write, write, [find(kernel, "i").var])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("tiles", [42, 25, 49, 7])
 def test_distinct_puts_digits_together_whose_blocks_are_multiples_of_a_digit(
     tiles: int,

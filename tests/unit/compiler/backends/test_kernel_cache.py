@@ -98,6 +98,7 @@ def test_a_hit_makes_nothing_and_the_archive_has_the_same_bytes(
     assert archive_of(warm, tmp_path / "warm.vmfb") == without
 
 
+@pytest.mark.slow
 @pytest.mark.thinned(3)
 @MODELS
 def test_levels_made_again_are_those_that_the_first_compilation_had(
@@ -208,6 +209,7 @@ def test_the_key_does_not_depend_on_the_name() -> None:
     assert KernelRequest(renamed, TARGET, 2).key == request.key
 
 
+@pytest.mark.slow
 def test_a_kernel_of_another_name_is_found_under_its_own(cache: CompilationCache) -> None:
     (record, *_) = compiled_with(cache, dynamic()).kernels[0]
     renamed = dataclasses.replace(record.naive, name="another")
@@ -219,6 +221,7 @@ def test_a_kernel_of_another_name_is_found_under_its_own(cache: CompilationCache
     assert found.compiled.object_bytes == record.compiled.object_bytes
 
 
+@pytest.mark.slow
 def test_an_entry_reads_back_with_the_bounds_of_its_dimensions(
     cache: CompilationCache,
 ) -> None:
@@ -232,6 +235,7 @@ def test_an_entry_reads_back_with_the_bounds_of_its_dimensions(
         assert str(found.signature.grid) == str(record.signature.grid)
 
 
+@pytest.mark.slow
 def test_an_entry_without_its_object_is_a_miss_and_is_made_again(
     cache: CompilationCache,
 ) -> None:
@@ -302,6 +306,7 @@ def test_the_folder_stays_below_its_limit(tmp_path: Path) -> None:
     assert save_archive(parts, make_artifact(parts), archive) == archive.stat().st_size
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "changed",
     [

@@ -92,6 +92,7 @@ def test_points_that_were_tried_are_kept_by_kernel(store: TuningStore) -> None:
     assert store.tried("b") == {}
 
 
+@pytest.mark.slow
 def test_a_compilation_takes_them_and_its_key_tells(store: TuningStore) -> None:
     plain, point = the_request(), another_point()
     store.note_best(plain.key, finding(point))
@@ -193,6 +194,7 @@ def test_a_store_that_is_no_file_is_not_waited_for(
         store.note_best("a", finding("x"))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -230,6 +232,7 @@ def test_a_value_without_measure_is_not_read(
     assert "too big" in complaints.text
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("number", [float("inf"), 0.0, -1.0, "soon", b"soon"])
 def test_times_that_are_none_are_passed_over(store: TuningStore, number: object) -> None:
     store.note_best("a", finding(another_point()))

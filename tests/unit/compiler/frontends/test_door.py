@@ -84,6 +84,7 @@ def test_damaged_bytecode_of_mlir_says_where(tmp_path: Path) -> None:
         import_model(path, CompileOptions(targets=()))
 
 
+@pytest.mark.slow
 def test_only_the_front_end_of_a_model_is_loaded(tmp_path: Path) -> None:
     """Together they are a third of the compiler, which else every process would load."""
     file = tmp_path / "model.mlir"

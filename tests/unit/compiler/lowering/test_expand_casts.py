@@ -67,7 +67,7 @@ def check(x: np.ndarray, source: DType, target: DType, want: np.ndarray) -> None
     assert not any(small & {e.dtype, e.operand.dtype} for e in left)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("small", [*FLOATS, *PARTS], ids=str)
 @pytest.mark.parametrize("wide", [f32, f64, i8, i32, dtypes.bool_, dtypes.f16], ids=str)
 def test_every_value_of_a_small_type_is_widened_exactly(small: DType, wide: DType) -> None:
@@ -97,7 +97,7 @@ def test_integers_keep_their_low_bits_and_floats_saturate(small: DType) -> None:
     check(x, f32, small, want.astype(small.numpy))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @needs_x86
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("small", [*FLOATS, *PARTS], ids=str)

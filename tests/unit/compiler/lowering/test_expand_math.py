@@ -101,7 +101,7 @@ def agree(got: np.ndarray, want: np.ndarray, dtype: DType) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("op", UNARY)

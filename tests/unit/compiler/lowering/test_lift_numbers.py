@@ -189,6 +189,7 @@ def test_a_model_computes_what_its_ops_say(target, tmp_path):
         np.testing.assert_array_equal(session(x), result)
 
 
+@pytest.mark.slow
 def test_a_kernel_from_the_cache_reads_the_numbers_of_its_model():
     x = np.random.default_rng(2).standard_normal((5, 67)).astype(np.float32)
     first, again = (tilewright.compile(quantized(), threads=1) for _ in range(2))

@@ -110,13 +110,13 @@ def test_a_buffer_that_is_stored_to_is_read_where_it_was() -> None:
     assert count(transpose(before), Transposed) == 0
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("name", ["f64", "f32", "bf16", "i8"])
 @pytest.mark.parametrize(
     ("shape", "perm"),
     [((128, 192), (1, 0)), ((3, 64, 128), (0, 2, 1)), ((203, 100), (1, 0))],
 )
-@pytest.mark.slow
 def test_transpositions_of_every_width_use_it(shape, perm, name: str, target: str) -> None:
     level, dtype = Target.level(target), dtypes.parse(name)
     result = tuple(shape[p] for p in perm)
@@ -135,6 +135,7 @@ def test_an_open_size_is_transposed_in_blocks_too() -> None:
         assert_same(naive, schedule(naive, MachineModel.of(level)), {"N": size})
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["v3", "v4"])
 def test_rows_may_be_as_far_apart_as_a_call_says(target: str) -> None:
     m, n = symbol("M", 1), symbol("N", 1)

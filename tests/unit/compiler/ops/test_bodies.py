@@ -10,6 +10,7 @@ import tilewright
 from tilewright.compiler.ops import catalogue
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32])
 def test_integer_quotients_are_whole_at_the_ends_of_their_type(dtype):
     info = np.iinfo(dtype)
@@ -34,6 +35,7 @@ def test_integer_quotients_are_whole_at_the_ends_of_their_type(dtype):
     np.testing.assert_array_equal(ours, np.array(exact, np.int64).astype(dtype))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "name", ["max_pool", "average_pool", "lp_pool", "max_pool_indices"]
 )

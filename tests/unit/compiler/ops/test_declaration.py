@@ -67,6 +67,7 @@ def test_a_short_row_is_written_read_folded_and_checked(soft_hinge):
         soft_hinge.schema.infer([TensorType(i64, (3,))], {})
 
 
+@pytest.mark.slow
 def test_a_short_row_runs_in_the_kernel_of_its_neighbours(soft_hinge):
     b = GraphBuilder()
     x = b.input("x", TensorType(f32, (N, 8)))

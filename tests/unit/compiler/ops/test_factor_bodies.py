@@ -50,6 +50,7 @@ def matrices(*shape: int) -> Array:
     return RANDOM.standard_normal(shape)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("pivot", [True, False])
 def test_factors_of_open_sizes_are_those_of_the_oracle(pivot: bool) -> None:
     run = compiled("lu", (ROWS, COLUMNS), pivot=pivot)
@@ -66,6 +67,7 @@ def test_factors_of_open_sizes_are_those_of_the_oracle(pivot: bool) -> None:
         assert_agrees(run, "lu", lost)
 
 
+@pytest.mark.slow
 def test_every_matrix_of_a_batch_has_factors_of_its_own() -> None:
     run = compiled("lu", (BATCH, 18, 18), dtype=f32)
     x = matrices(3, 18, 18).astype(np.float32)

@@ -64,6 +64,7 @@ def test_a_window_that_surely_lies_inside_keeps_its_number_of_taps(op):
     assert {loop.extent for loop in loops(kernel.body) if loop.var.name == "k0"} == {40}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("op", POOLS)
 @pytest.mark.parametrize("window", [17, 40])
 def test_large_windows_over_open_sizes_are_those_of_the_oracle(op, window):

@@ -29,6 +29,7 @@ def fake_quantization(dtype: DType, zero: int | None, scale: float) -> GraphBuil
     return b
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("zero", [None, 3, -7])
 @pytest.mark.parametrize(
     "dtype", [dtypes.i4, dtypes.u4, dtypes.i8, dtypes.u8, dtypes.i16], ids=str

@@ -23,6 +23,7 @@ def test_what_is_no_number_counts_as_the_largest(dtype: DType) -> None:
     assert np.isnan(values[3:].astype(np.float32)).all()
 
 
+@pytest.mark.slow
 def test_short_and_long_lines_of_one_open_length_have_the_same_order() -> None:
     b = GraphBuilder()
     x = b.input("x", TensorType(f32, (symbol("rows", 1), symbol("length", 3))))
@@ -56,6 +57,7 @@ def test_few_of_a_line_of_open_length_are_found_as_many_are() -> None:
         np.testing.assert_array_equal(values, line[places])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rows", [1, 3])
 def test_all_of_a_line_of_open_length_are_put_in_order_without_a_search(rows: int) -> None:
     b = GraphBuilder()

@@ -44,6 +44,7 @@ def apart(count: int) -> np.ndarray:
     return np.stack([low, low, low + 1, low + 1], 1).astype(np.float32)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("count", [1, _PASSED_OVER - 1, _PASSED_OVER, _PASSED_OVER + 1])
 def test_the_best_are_picked_in_order_from_any_block(count: int) -> None:
     scores = RNG.permutation(count).astype(np.float32)

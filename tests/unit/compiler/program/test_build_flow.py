@@ -77,6 +77,7 @@ def test_what_grows_is_handed_from_trip_to_trip_and_not_copied() -> None:
     assert "copy" not in kinds
 
 
+@pytest.mark.slow
 def test_what_a_branch_hands_over_may_be_carried_in_one_size() -> None:
     case = MODELS["a_loop_over_what_a_branch_made"]
     graph, model = load(case.model), tw.compile(case.model)

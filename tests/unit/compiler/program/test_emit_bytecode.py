@@ -244,6 +244,7 @@ def load_on(
     return loader.loaded
 
 
+@pytest.mark.slow
 @given(st.lists(feature_sets, min_size=2, max_size=4), feature_sets, st.booleans())
 @settings(max_examples=12)
 def test_the_code_is_loaded_that_needs_most_of_what_can_run(

@@ -250,6 +250,7 @@ def test_rows_tell_the_iterations_of_two_stores_apart() -> None:
     assert may_overwrite(kernel, x, y)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("size", [40, 100, 1003, symbolic.symbol("N", 1)], ids=str)
 def test_whole_vectors_and_their_rest_may_be_written_over_in_blocks_of_work(
     size: Dim,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from fakes.program_runner import ProgramRunner
@@ -57,6 +58,7 @@ def test_a_static_program_in_a_poisoned_arena_computes_what_the_graph_says(
     check(case)
 
 
+@pytest.mark.slow
 @given(graphs(dynamic=True))
 @settings(max_examples=30)
 def test_a_dynamic_program_in_a_poisoned_arena_computes_what_the_graph_says(

@@ -45,6 +45,7 @@ def test_replay_of_a_trace_gives_the_same_kernel() -> None:
     assert again.trace == s.kernel.trace
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("op", "shapes", "result", "attributes"),
     [

@@ -131,6 +131,7 @@ def test_temporaries_in_registers_fit_the_stack() -> None:
         tw.compile(b.graph, schedules={"*": steps}, cache=False)
 
 
+@pytest.mark.slow
 def test_temporaries_that_become_registers_are_not_on_the_stack() -> None:
     def written_out(s: Any) -> None:
         rows, columns, *again = s.loops

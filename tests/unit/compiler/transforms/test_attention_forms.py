@@ -78,6 +78,7 @@ def beside(joined, start=0, shifted=False):
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("text", "shape"),
     [

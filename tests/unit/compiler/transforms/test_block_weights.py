@@ -55,6 +55,7 @@ def test_products_read_words(
     np.testing.assert_allclose(program(x), expected, rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float", "float16"])
 def test_products_with_blocks_are_of_the_type_of_what_is_multiplied(dtype: str) -> None:
     numpy_type = {"float": np.float32, "float16": np.float16}[dtype]
@@ -231,6 +232,7 @@ def test_weights_around_zero_lose_nothing(rows: int, bits: int, *, zero: bool) -
         assert np.all(error <= 1e-6 * sizes + 2.0**-149), size
 
 
+@pytest.mark.slow
 def test_bytes_are_moved_where_nothing_looks_numbers_up() -> None:
     stored, scale = some_bytes(9, 2, 16), floats(9, 2)
     model = onnx_models.one_node(
@@ -282,6 +284,8 @@ def numbers_in_blocks(
     return real.reshape(columns, -1)[:, :depth]
 
 
+@pytest.mark.thinned(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("zero", [False, True])
 @pytest.mark.parametrize(
     ("rows", "depth", "columns", "bits", "block", "target"),
@@ -331,6 +335,7 @@ def test_users_may_permit_it_too(level: int, precision: str) -> None:
     assert any("matmul_byte_blocks" in kernel.name for kernel in program.kernels)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("bits", [4, 8])
 def test_bytes_of_many_rows_are_tiled_and_have_the_bits_of_one_row(bits: int) -> None:
     """Of two words that are multiplied either may be the row's."""

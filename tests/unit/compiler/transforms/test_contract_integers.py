@@ -144,6 +144,7 @@ def test_the_largest_sums_are_exact(depth, constant):
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("zero", [0, 3, 255])
 def test_zero_points_stand_in_the_border_of_an_image(zero):
     rng = np.random.default_rng(zero)
@@ -162,7 +163,7 @@ def test_zero_points_stand_in_the_border_of_an_image(zero):
     ours_and_exact("ConvInteger", operands, exact, pads=[1, 1, 1, 1])
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("channels", "filters", "groups", "size"),
     [(17, 17, 17, (5, 7)), (4, 8, 4, (1, 1)), (6, 9, 3, (6, 5)), (35, 35, 35, (9, 1))],

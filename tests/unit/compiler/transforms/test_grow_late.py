@@ -102,6 +102,7 @@ def test_images_side_by_side_are_mixed_each_at_its_own_size(
     assert_same_numbers(text, *map(tuple, shapes))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "text",
     [

@@ -109,7 +109,7 @@ def test_a_scale_per_column(
     np.testing.assert_allclose(array(program(x)), expected, rtol=1e-4, atol=1e-5 * largest)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["host", "x86_64-v2", "x86_64-v3", "c"])
 @pytest.mark.parametrize("name", ["f8e4m3fn", "f8e5m2"])
 def test_a_factor_behind_a_conversion(name: str, target: str) -> None:
@@ -137,6 +137,7 @@ def test_weights_that_lie_as_columns(tmp_path: Path, scale: np.ndarray) -> None:
     assert (tmp_path / "m.vmfb").stat().st_size < 2 * stored.size
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", ["INT4", "UINT4"])
 @pytest.mark.parametrize(
     ("rows", "depth", "columns"),

@@ -48,6 +48,7 @@ def test_rows_whose_keys_are_all_hidden_twice_are_those_of_the_model(inner, oute
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_attention_of_no_keys_is_zero_as_the_sum_over_none_is():
     b = GraphBuilder()
     q, k, v = (

@@ -108,7 +108,7 @@ ODD = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("op", "include"),
     [

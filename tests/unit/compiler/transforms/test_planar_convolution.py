@@ -75,6 +75,7 @@ def test_sizes_of_the_batch_and_the_first_axis_may_be_unknown():
     assert_same_results(parse(text), graph, dims={"N": 1, "H": 17})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("x", "w", "y", "attributes"),
     [
@@ -114,6 +115,7 @@ def test_rows_of_unknown_length_have_lanes_of_their_own(x, w, y, attributes):
         assert_same_results(parse(text), graph, dims=dims)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "is_planar"), [("64", True), ("L", False)])
 def test_filters_that_nearly_fill_vectors_keep_them_where_rows_may_be_short(
     size, is_planar

@@ -31,6 +31,7 @@ def shortened(array: np.ndarray, dtypes: Sequence[DType] = (f16, bf16)) -> np.nd
     return held.astype(value.type.dtype.numpy)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rows", [1, "n"])
 def test_products_that_share_a_weight_share_its_short_form(rows, tmp_path):
     weight = RNG.standard_normal((256, 256)).astype(np.float16).astype(np.float32)

@@ -107,6 +107,7 @@ def test_other_reductions_stay(text: str) -> None:
     assert_stays([once(3)], text)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["Sum", "Max", "Mean"])
 def test_machine_code_adds_parts_of_a_million_numbers(kind: str) -> None:
     x = np.random.default_rng(0).standard_normal(1_000_003).astype(np.float32)

@@ -58,6 +58,7 @@ def test_a_plan_comes_back_as_it_was(plan: Plan) -> None:
     assert from_json(memoryview(to_json(plan))).name == plan.name
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 def test_a_plan_that_is_cut_off_anywhere_is_refused(plan: Plan) -> None:
     data = to_json(plan)
@@ -66,6 +67,7 @@ def test_a_plan_that_is_cut_off_anywhere_is_refused(plan: Plan) -> None:
             from_json(data[:end])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 @given(data=st.data())
 def test_damaged_bytes_are_refused_or_harmless(plan: Plan, data: st.DataObject) -> None:

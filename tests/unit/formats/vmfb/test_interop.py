@@ -120,6 +120,7 @@ def test_iree_reads_every_opcode_as_we_do(iree_tool: Tool, tmp_path: Path) -> No
     assert theirs.count("\n") > len(OPCODES) - len(NOT_PRINTED_BY_IREE)
 
 
+@pytest.mark.slow
 def test_our_text_is_the_text_of_iree_but_for_names_and_quotes(
     iree_tool: Tool, tmp_path: Path
 ) -> None:

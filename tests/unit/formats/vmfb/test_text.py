@@ -57,6 +57,7 @@ def test_text_becomes_a_module() -> None:
     assert bytes(module.rodata[0].data) == b"\x00\xff"
 
 
+@pytest.mark.thinned(3)
 def test_a_module_is_printed_and_read_back(iree_archive: bytes) -> None:
     module = read_archive(iree_archive)
     again = assemble_module(disassemble_module(module))

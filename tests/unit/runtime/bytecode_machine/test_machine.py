@@ -93,7 +93,7 @@ def test_aligned_arrays_are_used_in_place() -> None:
     assert made.device.allocator.query_statistics().allocated_bytes == before
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["translate", "interpret"])
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["cpu", "vmvx"])

@@ -71,6 +71,7 @@ def test_the_last_tensors_are_what_a_call_gives(name: str) -> None:
             )
 
 
+@pytest.mark.slow
 def test_parts_of_branches_have_names() -> None:
     case = flow_models.models()["branches_whose_results_have_sizes_of_their_own"]
     module = debugged(tw.compile(case.model))

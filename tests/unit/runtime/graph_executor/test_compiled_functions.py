@@ -62,6 +62,7 @@ def test_compiled_functions_are_looked_at_one_by_one(library: FunctionTable) -> 
     assert net.run_individual_node("out").mean > 0
 
 
+@pytest.mark.slow
 def test_what_a_compiled_function_refuses_names_the_node(library: FunctionTable) -> None:
     made = GraphMaker()
     x, w = made.input("x", [2, 9]), made.input("w", [8, 4])

@@ -28,7 +28,7 @@ def view(array: np.ndarray, element_type: int) -> BufferView:
     return BufferView(buffer, array.shape, element_type)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("dtype", "element_type"),
     [

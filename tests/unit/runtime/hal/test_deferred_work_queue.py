@@ -402,6 +402,7 @@ def test_promises_hold_the_nearest_event() -> None:
     assert semaphore.promised_event(5) is None
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_graphs_run_in_order_from_many_threads(seed: int) -> None:
     dice = random.Random(seed)

@@ -184,6 +184,7 @@ assert concurrent.futures.wait([running, waiting], 20).not_done == set() and ran
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_is_told_that_calls_of_its_parent_do_not_go_on() -> None:
     """And begins its own, whatever its parent's threads were doing with theirs."""

@@ -62,6 +62,7 @@ def test_its_bytes_make_the_same_module_again() -> None:
     check(again)
 
 
+@pytest.mark.slow
 def test_the_source_is_utf8_wherever_it_is_compiled(tmp_path: Path) -> None:
     source = (
         "#include <tvm/ffi/c_api.h>\n// Größe\n"

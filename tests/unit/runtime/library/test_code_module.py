@@ -111,6 +111,7 @@ def test_tvm_ffi_calls_them_and_hears_what_is_wrong(folder: Path) -> None:
         softmax(x, np.zeros((7, 5), np.float32).T)
 
 
+@pytest.mark.slow
 def test_a_kernel_takes_types_that_numpy_does_not_exchange_and_names_what_is_no_tensor() -> (
     None
 ):
@@ -161,6 +162,7 @@ def test_sizes_of_a_call_are_told_by_its_tensors(tmp_path: Path) -> None:
         exported[transpose](x, np.zeros((3, 3), np.float32))
 
 
+@pytest.mark.slow
 def test_a_kernel_alone_knows_its_own_sizes_not_those_of_the_model(tmp_path: Path) -> None:
     """The first size of this kernel is the second one of the model."""
     compiler()

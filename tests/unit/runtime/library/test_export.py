@@ -44,6 +44,7 @@ def test_a_shared_library_runs_where_only_tvm_ffi_is(tmp_path: Path) -> None:
     assert run_main(tmp_path / "net.so") == 42
 
 
+@pytest.mark.slow
 def test_names_begin_as_the_file_does_or_as_they_are_told(tmp_path: Path) -> None:
     module = LinkedModule()
     module.export_library(tmp_path / "libsmall-net.v2.a")
@@ -51,6 +52,7 @@ def test_names_begin_as_the_file_does_or_as_they_are_told(tmp_path: Path) -> Non
     assert [options.name for options in module.asked] == ["small_net", "other"]
 
 
+@pytest.mark.slow
 def test_only_what_is_linked_again_has_a_core_under_names_of_its_own(
     tmp_path: Path,
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_given_function_links_and_its_result_is_returned(tmp_path: Path) -> No
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_cross_compiler_of_ours_compiles_the_sources_too(tmp_path: Path) -> None:
     LinkedModule().export_library(tmp_path / "net.so", cc.cross_compiler("gcc"))
     assert run_main(tmp_path / "net.so") == 42
@@ -130,6 +133,7 @@ def test_addons_are_linked_as_well(tmp_path: Path) -> None:
     assert ctypes.CDLL(str(tmp_path / "net.so")).extra() == 3
 
 
+@pytest.mark.slow
 def test_addons_in_c_are_objects_in_an_archive_whatever_they_are_called(
     tmp_path: Path,
 ) -> None:
@@ -305,6 +309,7 @@ def test_a_users_function_packs_what_is_not_linked(tmp_path: Path) -> None:
         module.export_library(tmp_path / "net.so", fpack_imports=lambda *_: "nowhere.o")
 
 
+@pytest.mark.slow
 def test_a_system_library_enters_its_functions_when_it_is_loaded(tmp_path: Path) -> None:
     module = LinkedModule()
     module.import_module(SavedModule(kind="tilewright.test_export_saved"))

@@ -46,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "name", ["net.so", "lib0.o", "net.a", "net.tar", "packed.tar", "sources.tar"]
 )
@@ -331,6 +332,7 @@ def test_an_object_that_is_no_linkers_food_is_an_error(tmp_path: Path) -> None:
         load_module(tmp_path / "x.o")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is asked of /proc")
 def test_a_library_goes_with_its_last_function_when_it_is_asked_to(tmp_path: Path) -> None:
     path = make_library(tmp_path, name="gone.so")
@@ -348,7 +350,7 @@ def test_a_library_goes_with_its_last_function_when_it_is_asked_to(tmp_path: Pat
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".o", ".a", ".tar"])
 def test_weights_beside_objects_are_found(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -209,6 +209,7 @@ def test_a_program_that_is_started_by_a_link_finds_its_weights(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_weights_beside_a_link_are_found_too(with_weights: Path, tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     (tmp_path / "linked").mkdir()

@@ -60,7 +60,7 @@ def assert_same(got: Any, wanted: tuple[np.ndarray, ...]) -> None:
         assert np.array_equal(ours, theirs)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 @pytest.mark.parametrize("memory_cfg", [None, "naive"])
 def test_functions_give_what_the_session_gives(

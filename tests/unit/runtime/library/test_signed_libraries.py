@@ -60,6 +60,7 @@ def test_signed_libraries_load_and_others_are_refused_first(
             load_module(folder / name, trusted_keys=trusted)
 
 
+@pytest.mark.slow
 def test_a_signed_source_does_not_bring_files_that_nobody_signed(
     tmp_path: Path, key: Path
 ) -> None:

@@ -121,6 +121,7 @@ def test_constants_are_counted(device: Device, form: str, build) -> None:  # typ
         prepare(device, form, data, [1])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("form", [SYSTEM, EMBEDDED])
 def test_other_versions_and_sanitizers_are_refused(
     device: Device, form: str, build

@@ -298,6 +298,7 @@ def test_run_timed_measures_each_command(core: ModuleType, kernels: Kernels) -> 
     assert times[2] < 30_000_000
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("threads", [None, 1, 3])
 def test_run_timed_says_which_thread_ran_when(
     core: ModuleType, kernels: Kernels, threads: int | None

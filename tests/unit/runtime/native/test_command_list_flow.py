@@ -207,6 +207,7 @@ def test_a_row_has_bytes_and_is_read_only(core: ModuleType, slot: tuple[int, int
         core.CommandList(b"", b"", records.SLOT.pack(*slot, 1), b"")
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("units", [None, 1, 3])
 def test_a_loop_that_never_ends_hears_signals(
     core: ModuleType, kernels: Kernels, units: int | None

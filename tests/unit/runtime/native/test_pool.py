@@ -296,6 +296,7 @@ def test_a_forked_child_starts_its_own_workers(run_script: Start) -> None:
     finish(run_script(FORK))
 
 
+@pytest.mark.slow
 def test_forking_while_other_threads_run_leaves_the_child_able_to_run(
     run_script: Start,
 ) -> None:
@@ -420,6 +421,7 @@ assert (cells == 3).all(), cells
     finish(process)
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_noticed_while_the_workers_have_the_rest(run_script: Start) -> None:
     if not native.IS_NATIVE or sys.platform != "linux":
         pytest.skip("needs the C core, and a thread id that kernels can ask for")
@@ -444,6 +446,7 @@ except KeyboardInterrupt:
     finish(process)
 
 
+@pytest.mark.slow
 def test_a_signal_handler_that_forks_inside_a_dispatch_cuts_the_child_only(
     run_script: Start,
 ) -> None:
@@ -496,6 +499,7 @@ assert all((cell == 4000).all() for cell in cells)
     finish(run_script(script))
 
 
+@pytest.mark.slow
 def test_threads_in_the_middle_of_a_run_do_not_crash_the_end_of_the_process(
     run_script: Start,
 ) -> None:
@@ -568,6 +572,7 @@ for task in os.listdir("/proc/self/task"):
     finish(run_script(script))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("module", ["native", "fallback"])
 @pytest.mark.parametrize("method", ["run", "run_timed"])
 def test_workgroup_memory_that_is_not_to_be_had_is_said_with_the_kernels_name(

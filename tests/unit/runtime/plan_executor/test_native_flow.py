@@ -87,6 +87,7 @@ def model() -> tw.Model:
     return tw.compile(growing_model())
 
 
+@pytest.mark.slow
 def test_rows_that_grow_are_those_of_numpy(model: tw.Model) -> None:
     for count, n in ((1, 0), (2, 1), (3, 40), (1, 7), (3, 40)):
         x = np.arange(3 * count, dtype=np.float32).reshape(count, 3) - 2
@@ -158,6 +159,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_a_call_can_be_interrupted(tmp_path: Path) -> None:
     onnx.save(growing_model(), tmp_path / "grow.onnx")
     done = subprocess.run(

@@ -41,6 +41,7 @@ def test_a_model_computes_the_same_in_every_form(target: str, tmp_path: Path) ->
     np.testing.assert_array_equal(np.from_dlpack(library["main"](X)), got)
 
 
+@pytest.mark.slow
 @needs_cc
 @needs_x86
 def test_with_the_machine_model_of_llvm_the_bits_are_those_of_llvm() -> None:
@@ -68,6 +69,7 @@ def test_sources_need_no_compiler_and_running_says_which_to_install(tmp_path: Pa
     assert not (tmp_path / "net.vmfb").exists()
 
 
+@pytest.mark.slow
 @needs_cc
 @needs_x86
 def test_kernels_that_were_compiled_before_are_taken_from_the_cache(

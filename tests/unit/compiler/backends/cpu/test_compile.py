@@ -142,6 +142,7 @@ def test_worker_processes_give_the_same_objects(monkeypatch):
     assert [k.object_bytes for k in parallel] == [k.object_bytes for k in alone]
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_may_compile_in_parallel(tmp_path):
     script = tmp_path / "script.py"
     here = Path(__file__)
@@ -188,6 +189,7 @@ def test_without_threads_for_workers_the_work_is_done_here(monkeypatch):
     assert [k.name for k in made] == ["k0", "k1", "k2"]
 
 
+@pytest.mark.slow
 def test_a_compilation_that_fails_leaves_the_workers_to_others(monkeypatch):
     monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", 0.0)
     emit = cpu_backend.emit_kernel
@@ -305,6 +307,7 @@ def test_local_memory_of_unknown_size_is_refused_by_name():
         BACKEND.generate([kernel], HOST)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["aarch64", "riscv64", "x86_64-v2", "x86_64-v4"])
 @pytest.mark.parametrize("op", ["exp", "sin", "erf", "sqrt"])
 def test_other_targets_produce_executables(name, op):

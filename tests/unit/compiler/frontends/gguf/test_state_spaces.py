@@ -56,7 +56,7 @@ def test_the_graph_computes_what_the_papers_say(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FORMS)
 def test_what_is_compiled_computes_what_the_papers_say(name: str) -> None:
     form = FORMS[name]

@@ -31,6 +31,7 @@ def distance(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.max(abs(found - expected) / abs(expected)))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_function_keeps_its_digits(name: str) -> None:
     z = numbers()
@@ -166,6 +167,7 @@ def test_what_was_real_has_no_imaginary_part_whatever_it_is() -> None:
     assert beside.tobytes() == np.zeros(5, np.float32).tobytes()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["acos", "acosh", "asin", "asinh", "atan", "atanh"])
 def test_inverse_functions_have_their_limits_where_a_part_is_infinite(name: str) -> None:
     parts = [-np.inf, -2.5, -0.0, 0.0, 1.0, np.inf]

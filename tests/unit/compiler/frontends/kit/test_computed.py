@@ -20,6 +20,7 @@ OPEN = "graph (bool[A,B,C] x) => (int64[3,K] y) { y = NonZero(x) }"
 KNOWN = OPEN.replace("A,B,C", "5,7,3")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 7, 3), (2, 1, 33), (0, 4, 3), (3, 0, 2)])
 def test_places_of_several_axes_are_numpys(shape: tuple[int, ...]) -> None:
     model = tw.compile(onnx_models.parse(OPEN), threads=1)

@@ -42,6 +42,7 @@ def test_a_graph_with_control_flow_computes_what_onnxruntime_does(name: str) -> 
                 np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_sizes_that_must_be_equal_are_sizes_of_the_graph(name: str) -> None:
     graph = load(MODELS[name].model)

@@ -62,7 +62,7 @@ CASES = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("name", CASES)

@@ -90,6 +90,7 @@ def test_computed_sizes_keep_the_shape_of_an_image(
         both("Resize", arrays, [3], axes=[3, 2], keep_aspect_ratio_policy=policy, mode=mode)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float16, np.float64])
 def test_elements_of_other_types_are_rounded_once(dtype: type) -> None:
     x = np.random.default_rng(5).integers(0, 200, (3, 6)).astype(dtype)
@@ -117,6 +118,7 @@ def test_upsample_takes_computed_scales_too() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_dynamic_image_is_resampled_by_kernels_alone() -> None:
     model = onnx_models.parse("""graph (float[1,2,H,W] x, float[1,2,P,Q] like) => (float[1,2,P,Q] y) {
       sizes = Shape (like)
@@ -132,6 +134,7 @@ def test_a_dynamic_image_is_resampled_by_kernels_alone() -> None:
     np.testing.assert_allclose(compiled(IMAGE, like), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_scales_that_are_joined_of_numbers_and_data_leave_the_other_axes_alone() -> None:
     model = onnx_models.parse("""graph (float[N,2,5,7] x, float[2] s) => (float[a,b,c,d] y) {
       one = Constant<value_floats = [1.0, 1.0]> ()
@@ -143,6 +146,7 @@ def test_scales_that_are_joined_of_numbers_and_data_leave_the_other_axes_alone()
     np.testing.assert_allclose(compiled(IMAGE, SCALES[2:]), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("scale", [1.3, 0.7, 1.1, 0.33])
 def test_a_scale_that_is_no_short_ratio_makes_sizes_of_a_named_size(scale: float) -> None:
     joined = """graph (float[1,2,H,7] x, float[1] s) => (float[a,b,c,d] y) {

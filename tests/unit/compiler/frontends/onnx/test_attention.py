@@ -16,7 +16,7 @@ def floats(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("weights", [np.int8, np.uint8])
 @pytest.mark.parametrize("past", [0, 3])

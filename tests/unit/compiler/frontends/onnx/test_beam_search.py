@@ -91,6 +91,7 @@ def test_the_best_texts_of_all_beams_are_found(seed: int, beams: int, texts: int
         agree(given, seed, ending, early_stopping=early)
 
 
+@pytest.mark.slow
 def test_what_scores_are_changed_by_is_that_of_other_searches() -> None:
     allowed = np.ones(WORDS, np.int32)
     allowed[[4, 9]] = 0
@@ -120,6 +121,7 @@ def test_a_compiled_search_takes_prompts_of_any_size() -> None:
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_columns_behind_the_vocabulary_are_never_chosen() -> None:
     """As where the decoder had no such columns."""
     options = {"eos_token_id": 1, "pad_token_id": 0}
@@ -188,7 +190,7 @@ def of_t5(
 FORMS = ("read alone", "first token beside", "found is asked for")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.thinned(11)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("ending", "run"), [(0.0, 0), (2.0, 2)])

@@ -40,6 +40,7 @@ def test_all_and_none_are_the_inverse_of_each_other() -> None:
     assert last in ANY_IN_LINE
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("letters", "expected"),
     [

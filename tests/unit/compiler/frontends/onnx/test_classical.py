@@ -68,6 +68,7 @@ def test_features_are_scaled_normalized_and_cut(rows: int) -> None:
     check("Imputer", lost, imputed_value_floats=[9.0], replaced_value_float=float("nan"))
 
 
+@pytest.mark.slow
 def test_labels_are_looked_up_whatever_they_are() -> None:
     words = np.array([["b", "?"], ["a", "b"]], object)
     numbers = np.array([[3, 1], [-5, 2]])
@@ -91,6 +92,7 @@ def test_labels_are_looked_up_whatever_they_are() -> None:
     check("CategoryMapper", words, cats_int64s=[1, 2], cats_strings=["a", "b"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("known", "other", "options"),
     [
@@ -183,6 +185,7 @@ def test_trees_of_every_comparison(mode: str) -> None:
           post_transform="LOGISTIC")  # fmt: skip
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("targets", [1, 2])
 def test_weights_that_a_leaf_says_twice(targets: int) -> None:
     """Of one target the first counts, of several their sum: converters number leaves once per class."""
@@ -196,7 +199,7 @@ def test_weights_that_a_leaf_says_twice(targets: int) -> None:
           target_weights=RNG.normal(0, 1, len(ids)).tolist())  # fmt: skip
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize(
     ("targets", "said"),

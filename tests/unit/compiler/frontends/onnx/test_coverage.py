@@ -184,6 +184,7 @@ def test_a_model_whose_strings_the_host_computes_is_supported_and_says_by_what()
     assert rows["Relu"].status is Status.KERNEL
 
 
+@pytest.mark.slow
 def test_what_coverage_says_of_strings_is_what_runs() -> None:
     x = np.array([[1, 2], [4, 3]], np.float32)
     label, scores = backend.run_model(labelled(), [x])

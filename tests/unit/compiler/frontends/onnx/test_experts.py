@@ -25,7 +25,7 @@ def operands(
     ]  # fmt: skip
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "identity"])
 @pytest.mark.parametrize("normalized", [0, 1])
 def test_rows_go_through_the_experts_of_their_router(

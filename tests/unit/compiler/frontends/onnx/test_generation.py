@@ -71,6 +71,7 @@ def test_a_text_that_ended_is_padded_while_others_go_on() -> None:
     assert (ended == -1).any()
 
 
+@pytest.mark.slow
 def test_padding_in_front_is_not_read_and_has_no_place() -> None:
     found = greedy(prompt=[[0, 0, 4, 5], [7, 2, 9, 3]])
     alone = greedy(prompt=[[4, 5]], most=10)
@@ -110,6 +111,7 @@ def test_words_may_be_forbidden_at_first_or_always() -> None:
     assert found[0, 3] >= 5
 
 
+@pytest.mark.slow
 def test_columns_behind_the_vocabulary_are_never_chosen() -> None:
     """As where the decoder had no such columns."""
     found = greedy(decoder=decoder(0, words=7))
@@ -197,6 +199,7 @@ def test_a_draw_from_one_token_is_the_most_likely_one() -> None:
     assert found.tolist() == greedy().tolist()
 
 
+@pytest.mark.slow
 def test_steps_and_seeds_draw_other_numbers() -> None:
     ids = np.tile(np.array([[7]], np.int32), (64, 1))
     options = {

@@ -48,7 +48,7 @@ def gathered(trips: int, start: list[np.ndarray], place: int | None) -> list[np.
     return items
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("start", ["empty", "one"])
 @pytest.mark.parametrize(("place", "item"), [(None, 0), (None, -1), (0, 1), (0, -2)])
 @pytest.mark.parametrize("trips", [2, 13])
@@ -65,6 +65,7 @@ def test_a_loop_gathers_results_of_several_sizes(
     np.testing.assert_array_equal(z, items[item])
 
 
+@pytest.mark.slow
 def test_what_is_compiled_does_the_same() -> None:
     text = GATHERED.replace("START", "SequenceEmpty<dtype = 1>()").replace("ITEM", "-1")
     model = tilewright.compile(onnx_models.parse(text.replace("PLACE", "")))

@@ -33,7 +33,7 @@ def operands(
     ]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
 @pytest.mark.parametrize(
     "heads", [(1, 1), (4, 2), pytest.param((2, 2), marks=pytest.mark.slow), (2, 4)]
@@ -56,6 +56,7 @@ def test_a_decay_of_every_element_of_a_key_and_a_scale() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_any_number_of_tokens_is_compiled_once() -> None:
     text = """graph (float[B,T,10] q, float[B,T,10] k, float[B,T,6] v) => (float[B,T,6] y, float[B,2,5,3] s) {
       y, s = com.microsoft.LinearAttention<q_num_heads = 2, kv_num_heads = 2, update_rule = "linear"> (q, k, v)

@@ -177,6 +177,7 @@ def test_what_onnxruntime_has_no_kernel_for_is_the_formula() -> None:
     np.testing.assert_allclose(found, expected, atol=1)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("opset", [21, 23])
 def test_quotients_of_16_bits_are_rounded_where_the_opset_says_so(

@@ -105,6 +105,7 @@ def test_borders_of_too_few_elements_are_errors(mode: str, pads: tuple[int, int]
         padded(mode, pads, size="5", by_data=False)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("mode", "pads", "size", "words"),
     [
@@ -185,6 +186,7 @@ FARTHEST = 2**63 - 1
 STEPS = [2**31, 2**62, FARTHEST, -(2**62), -FARTHEST, -FARTHEST - 1]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("is_known", [False, True])
 def test_steps_beyond_the_axis_pick_its_first_element(step: int, is_known: bool) -> None:

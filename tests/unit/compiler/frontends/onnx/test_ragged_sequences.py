@@ -21,7 +21,7 @@ def floats(*shape: int) -> np.ndarray:
 # --- the convolution
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("taps", "dilation"), [(4, 1), (3, 2), (1, 1), (6, 1)])
 @pytest.mark.parametrize("activation", ["none", "silu"])
 def test_a_convolution_looks_back_into_its_own_sequence(
@@ -96,6 +96,7 @@ def state_operands(
     ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
 def test_every_rule_of_a_state(rule: str) -> None:
     agrees("GatedDeltaNet", state_operands(rule), outputs=2, update_rule=rule)
@@ -107,6 +108,7 @@ def test_a_decay_of_every_element_of_a_key() -> None:
     agrees("GatedDeltaNet", state_operands(vector=True), outputs=2)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["softplus", "qwen", "sigmoid", "kda"])
 def test_gates_are_computed_from_projections(kind: str) -> None:
     arrays = [*state_operands(), floats(4), floats(4)]
@@ -162,6 +164,7 @@ def test_sequences_of_other_lengths_need_no_other_code() -> None:
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_sequences_without_a_token_give_out_nothing() -> None:
     """What is given out has room for tokens that there are not."""
     text = """graph (float[0,5] x, float[5,1,4] w, int32[4] bounds, float[3,5,3] s, int32[3] n)

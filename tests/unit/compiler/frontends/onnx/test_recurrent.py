@@ -174,7 +174,7 @@ def test_a_loop_gives_what_onnxruntime_gives(network: Network) -> None:
     assert check(network, 3, "T")
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("network", FORMS, ids=range(len(FORMS)))
 def test_few_steps_are_written_out_and_many_are_a_loop(network: Network) -> None:
     for steps in (1, 4, 30):

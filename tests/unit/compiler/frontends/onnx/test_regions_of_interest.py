@@ -49,6 +49,7 @@ def test_samples_are_averaged(kind: str, ratio: int) -> None:
         np.testing.assert_allclose(found, expected(text, *given), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_data_may_leave_no_region() -> None:
     text = """graph (float[1,2,5,6] x, float[4,4] r, bool[4] c) => (float[K,2,2,2] y) <int64[4] b = {0, 0, 0, 0}> {
         s = Compress<axis = 0>(r, c)

@@ -183,6 +183,7 @@ def test_windows_shorter_than_their_stride_begin_at_the_first_element() -> None:
         assert found.ravel().tolist() == [0, 3]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("body", "shapes"),
     [
@@ -334,6 +335,7 @@ def test_small_determinants_agree_with_numpy(size: int) -> None:
     np.testing.assert_allclose(result, np.linalg.det(x), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dtype", ["float", "double", "float16"])
 @pytest.mark.parametrize("sizes", ["N,M,M", "2,5,5"])
 def test_larger_determinants_are_kernels(dtype: str, sizes: str) -> None:

@@ -121,6 +121,7 @@ def test_a_maximum_of_a_region_with_nan_is_nan() -> None:
     np.testing.assert_array_equal(found[0, 0], expected)
 
 
+@pytest.mark.slow
 def test_blocks_that_are_none_of_the_image_fail_the_call_and_name_the_node() -> None:
     x = floats(1, 12, 6)
     given = [np.array([4, 3]), np.array([2, 2])]

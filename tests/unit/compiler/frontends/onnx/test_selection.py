@@ -90,6 +90,7 @@ IN_A_BRANCH = """graph (bool p, float[B,N,4] boxes, float[B,C,N] scores, int64[M
     }"""
 
 
+@pytest.mark.slow
 def test_sizes_that_a_branch_reads_stay_in_it_compiled() -> None:
     model = onnx_models.parse(IN_A_BRANCH)
     prepared = backend.prepare(model)

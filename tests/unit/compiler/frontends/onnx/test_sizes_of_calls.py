@@ -68,6 +68,7 @@ def test_sizes_that_do_not_fit_are_refused(kind, constants, right, wrong, attrib
         model(**wrong)
 
 
+@pytest.mark.slow
 def test_a_limit_of_one_size_takes_nothing_from_inputs_that_may_be_empty():
     """What data decides may be empty, so other inputs may; that `TopK` needs two elements is asked in each call."""
     nodes = [

@@ -9,6 +9,7 @@ from tilewright.base.errors import ModelError
 RNG = np.random.default_rng(41)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "shape", [(4, 6), (1, 1), (1, 5), (5, 1), (1, 7, 3), (0, 3), (9, 9)]
 )
@@ -16,6 +17,7 @@ def test_the_path_is_that_of_the_least_costs(shape: tuple[int, ...]) -> None:
     agrees("DynamicTimeWarping", [RNG.standard_normal(shape).astype(np.float32)])
 
 
+@pytest.mark.slow
 def test_of_equal_steps_the_same_is_taken() -> None:
     for at in range(6):
         costs = RNG.integers(0, 2, (3 + at, 7 - at)).astype(np.float32)

@@ -62,6 +62,7 @@ def test_a_file_of_jax_that_is_cut_is_refused(length: int, tmp_path: Path) -> No
             load(source)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_file_of_jax_of_changed_bytes_is_refused_or_read(seed: int) -> None:
     choose = np.random.default_rng(seed)

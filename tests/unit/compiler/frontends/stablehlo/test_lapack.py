@@ -243,6 +243,7 @@ def test_a_complex_matrix_is_similar_to_a_triangular_one() -> None:
     np.testing.assert_array_equal(values, np.diag(t))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("lower", ["L", "U"])
 @pytest.mark.parametrize("count", [5, 40])
 def test_complex_positive_definite_matrices_have_a_factor(lower: str, count: int) -> None:

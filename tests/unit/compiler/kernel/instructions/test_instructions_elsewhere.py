@@ -91,6 +91,7 @@ def test_a_product_in_tiles_is_exact(
 ALL, DOTS = "+dotprod+i8mm", "+dotprod"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "flags", "written"),
     [

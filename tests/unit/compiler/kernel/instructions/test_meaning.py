@@ -58,6 +58,7 @@ def as_words(row: Instruction, lanes: int) -> Kernel:
     return kernel
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("row", INSTRUCTIONS.values(), ids=INSTRUCTIONS)
 def test_the_meaning_of_an_instruction_is_what_its_loops_compute(row):
     total, *packed = row.parameters

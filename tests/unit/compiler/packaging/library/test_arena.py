@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from fakes.exported_library import compile_and_run
 from tilewright.base.arena import Block, pack
 
@@ -63,6 +65,7 @@ int main(void) {{
     assert out.splitlines() == wanted
 
 
+@pytest.mark.slow
 def test_sizes_beyond_all_memory_are_refused(tmp_path: Path) -> None:
     program = """
 #include "program/arena.h"

@@ -144,6 +144,7 @@ def test_arithmetic_of_two_operands_agrees(dtype, lanes):
     check_all({op: binary(op, dtype) for op in BINARY}, [dtype, dtype], lanes)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
 def test_integer_division_by_zero_gives_zero_and_never_traps(dtype):
     arrays = [special(dtype, 3), np.zeros(COUNT, dtype.numpy)]
@@ -151,11 +152,13 @@ def test_integer_division_by_zero_gives_zero_and_never_traps(dtype):
     check_all(outputs, [dtype, dtype], 4, arrays=arrays)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", [*dtypes.INTEGERS, dtypes.bool_], ids=str)
 def test_bitwise_operators_agree(dtype):
     check_all({op: binary(op, dtype) for op in BITWISE}, [dtype, dtype], 16)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
 def test_shifts_below_the_width_agree(dtype):
     amounts = np.random.default_rng(0).integers(0, dtype.bits, COUNT).astype(dtype.numpy)
@@ -164,6 +167,7 @@ def test_shifts_below_the_width_agree(dtype):
     check_all(outputs, [dtype, dtype], 16, arrays=arrays)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
 def test_integer_powers_wrap_and_truncate(dtype):
     low = -3 if dtype.is_signed else 0
@@ -172,7 +176,7 @@ def test_integer_powers_wrap_and_truncate(dtype):
     check_all({"pow": binary("pow", dtype)}, [dtype, dtype], 4, arrays=arrays)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("dtype", dtypes.ANY, ids=str)
 def test_comparisons_agree(dtype, lanes):
@@ -186,7 +190,7 @@ def test_comparisons_agree(dtype, lanes):
     check_all(outputs, [dtype, dtype], lanes, arrays=arrays)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("source", dtypes.ANY, ids=str)
 def test_casts_agree(source, lanes):
@@ -262,6 +266,7 @@ def test_rounding_to_16_bits_is_to_nearest_even(half, wide, level):
             )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", dtypes.ANY, ids=str)
 def test_selection_agrees(dtype):
     inputs = [dtypes.bool_, dtype, dtype]
@@ -340,11 +345,11 @@ def test_bf16_values_are_those_of_ml_dtypes():
     assert dtypes.bf16.numpy == np.dtype(ml_dtypes.bfloat16)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", ["v1", "v2", "v3", "v4", "aarch64", "riscv64"])
 @pytest.mark.parametrize(
     "dtype", [dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64], ids=str
 )
-@pytest.mark.slow
 def test_no_operator_needs_a_library_on_any_target(target, dtype):
     """The linker refuses undefined symbols, so building is the test."""
 

@@ -167,7 +167,7 @@ def arguments(op: str, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", UNARY)
@@ -184,6 +184,7 @@ def test_a_function_is_accurate_everywhere(op, dtype, target):
         assert op not in UP_TO_1 or (got[np.isinf(x)] == np.sign(x[np.isinf(x)])).all()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("op", UNARY)
 def test_f32_functions_hold_at_every_exponent(op):
     """One value per sign, exponent and leading bits: 2**15 of all 2**32 patterns, evenly."""
@@ -217,6 +218,7 @@ def test_f32_functions_hold_at_every_number(op):
             check(got[far], want[far].astype(Wide), dtypes.f32, limit, x[far])
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     ("dtype", "limit"), [(dtypes.f32, 2.2e-7), (dtypes.f64, 4e-16)], ids=str
@@ -242,6 +244,7 @@ def test_the_normal_distribution_is_accurate_and_has_ends(dtype, limit, target):
         assert (got[x > end] == 1).all()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("op", ["sin", "cos"])
 def test_huge_angles_are_reduced_exactly(op):
     """Multiples of pi/2 to the last bit: the hard cases of the reduction."""
@@ -256,6 +259,7 @@ def test_huge_angles_are_reduced_exactly(op):
     check(got[:512], want.astype(Wide), dtypes.f64, 2.0, x)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_rare_way_stands_beside_a_number_that_is_read(is_first, target):
@@ -346,7 +350,7 @@ def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 def test_powers_are_accurate(dtype, target):
@@ -359,7 +363,7 @@ def test_powers_are_accurate(dtype, target):
         check(got, want, dtype, 2.0, x, y)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", ["mod", "floormod"])

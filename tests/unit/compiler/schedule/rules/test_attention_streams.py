@@ -58,6 +58,7 @@ def turned_keys(keys: int, size: int) -> Kernel:
     return b.build()
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     ("heads", "shared", "rows", "kind"),
     [
@@ -89,6 +90,7 @@ def test_rows_that_share_keys_are_apart_only_where_threads_would_wait() -> None:
     assert together == [True, False]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("keys", [16, 37])
 def test_keys_that_lie_side_by_side_are_lanes(keys: int) -> None:
     kernel = turned_keys(keys, 20)
@@ -113,6 +115,7 @@ def test_a_number_of_keys_that_is_not_known_may_be_any(keys: int) -> None:
     assert_same(kernel, schedule(kernel, V2), {"N": keys}, exact=False)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("target", ["x86_64-v4", "x86_64-v2", "x86_64 -mcpu=znver3"])
 @pytest.mark.parametrize(("size", "columns"), [(3, 1), (1, 3), (1, 1)])
 def test_rows_of_one_element_are_summed_up(target: str, size: int, columns: int) -> None:
@@ -142,7 +145,7 @@ def test_a_call_of_few_rows_runs_code_for_few(rows: int) -> None:
     assert_same(kernel, done, {"M": rows, "N": 5}, exact=False)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("machine", [V2, V4], ids=["v2", "v4"])
 @pytest.mark.parametrize("causal", [(), (3,)], ids=["all", "causal"])
 @pytest.mark.parametrize("sizes", [(3, 129), (9, 1), (24, 128), (33, 5), (41, 40)])
@@ -154,12 +157,13 @@ def test_tiles_and_few_rows_meet(
     assert_same(kernel, done, dict(zip("MN", sizes, strict=True)), exact=False)
 
 
+@pytest.mark.slow
 def test_scores_of_any_number_of_keys_stay_near() -> None:
     done = schedule(open_rows(), V4)
     assert all(x.space is not Space.DEVICE for x in done.locals)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [(), (0,)])
 def test_rows_that_are_not_there_are_multiplied_as_others(causal: tuple[int, ...]) -> None:
     """A guard in each step of a sum takes several times as long as the step."""

@@ -111,7 +111,7 @@ def test_bands_compute_what_the_whole_does(
     assert_same(kernel, changed, exact=False)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("activation", ["", "relu", "silu", "exp"])
 @pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -151,6 +151,7 @@ def test_a_border_around_the_result_is_in_the_same_grid() -> None:
     assert_same(kernel, changed, exact=False)
 
 
+@pytest.mark.slow
 def test_a_row_that_is_no_band_goes_through_memory() -> None:
     kernel = pair(1, 2, 2, 300, 9)
     changed = schedule(kernel, SMALL)

@@ -45,6 +45,7 @@ def test_subtotals_of_pieces_with_a_rest_change_nothing_but_last_digits():
     assert_same(kernel, schedule(kernel, V4), exact=False)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("channels", "size"), [(17, 131), (5, 301)])
 def test_norms_of_large_images_between_convolutions_are_exact(channels, size):
     x = np.random.default_rng(5).random((1, channels, size, size), np.float32) + 3
@@ -80,7 +81,7 @@ def test_norms_of_large_images_between_convolutions_are_exact(channels, size):
 # --- rows side by side -------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("count", [1, 15, 16, 37])
 @pytest.mark.parametrize("length", [2, 3, 8])
 @pytest.mark.parametrize("machine", [V4, MachineModel.of(Target.level("v3"))], ids=str)
@@ -131,6 +132,7 @@ def test_lanes_of_sums_over_an_outer_axis_are_several_vectors() -> None:
     assert_same(kernel, changed)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("width", [1, 3, 4, 7])
 def test_windows_left_over_in_a_row_of_any_length_run_in_lanes(width):
     w = symbol("W", 1)
@@ -148,6 +150,7 @@ def test_windows_left_over_in_a_row_of_any_length_run_in_lanes(width):
     assert alone == []
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["x86_64-v4", "x86_64-v3", "x86_64 -mcpu=znver4"])
 def test_windows_left_over_are_computed_together_whatever_their_number(target):
     w = symbol("W", 1)
@@ -167,7 +170,7 @@ def grouped(groups: int, depth: int, filters: int, step: int, places: Dim) -> Ke
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize(
     ("groups", "depth", "filters"),
     [(8, 4, 4), (10, 4, 4), (9, 2, 2), (5, 8, 8), (12, 2, 4)],
@@ -215,6 +218,7 @@ def test_places_of_a_large_image_are_read_in_order(size: int, far: bool) -> None
     assert (order.index(places) < order.index(vectors)) == far
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("columns", [24, 32, 64, 101])
 def test_cheap_passes_over_columns_have_several_vectors(columns: int) -> None:
     """Each addition waits for the one before, and a line of memory has more than one vector."""
@@ -236,6 +240,7 @@ def test_passes_of_many_steps_keep_to_one_vector() -> None:
 # --- windows with a border ---------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("layout", "shape", "decided"),
     [
@@ -255,6 +260,7 @@ def test_only_lanes_that_may_be_outside_are_one_vector_at_a_time(layout, shape, 
     assert decided in done.notes[-1]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("batch", [1, 2, symbol("n", 1)])
 @pytest.mark.parametrize("machine", [V3, V4], ids=["v3", "v4"])
 def test_squares_of_what_is_computed_are_summed_in_lanes_of_the_channels(batch, machine):

@@ -65,7 +65,7 @@ def is_made_once(kernel: Kernel) -> bool:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize(("rows", "columns"), [(8, 37), (13, 70), (29, 50)])
@@ -78,8 +78,8 @@ def test_factors_are_made_once_for_all_rows(
     assert_same(kernel, changed, exact=False)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.thinned(8)
+@pytest.mark.sampled(4)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("rows", [0, 1, 3, 7, 8, 9, 21])
 def test_how_many_rows_there_are_is_seen_by_the_call(rows: int, level: str) -> None:
@@ -115,7 +115,7 @@ def test_some_columns_are_a_workgroup_and_their_factors_are_its_own() -> None:
     assert not [b for b in changed.locals if b.space is Space.DEVICE]
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [13, symbol("M")])
 def test_what_stands_beside_is_in_the_same_grid(rows: Dim) -> None:
     kernel = words(rows, 37, border=True)
@@ -163,6 +163,7 @@ def test_a_single_panel_makes_factors_as_it_multiplies() -> None:
     assert_same(kernel, changed, exact=False)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rows", [9, symbol("M")])
 def test_decisions_are_read_back_and_carried_out(rows: Dim) -> None:
     kernel = words(rows, 96)
@@ -173,7 +174,7 @@ def test_decisions_are_read_back_and_carried_out(rows: Dim) -> None:
     assert kernel_text(again) == kernel_text(best)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [8, 17, 32])
 def test_from_how_many_rows_on_may_be_decided(rows: int) -> None:
     kernel = words(symbol("M"), 70)

@@ -42,6 +42,7 @@ def product(depth: Dim) -> Kernel:
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 def test_rows_of_open_length_are_few_enough_to_have_a_pointer_each(
     machine: MachineModel,
@@ -61,6 +62,7 @@ def test_rows_of_known_length_are_as_many_as_registers_hold() -> None:
     assert choose_tile(V4, (1024,), 64, 128, 16, row_bytes=None).rows == 6
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 def test_nests_behind_a_guard_at_the_top_run_in_lanes(machine: MachineModel) -> None:
     size = symbol("N", 0)
@@ -88,6 +90,7 @@ def test_nests_behind_a_guard_at_the_top_run_in_lanes(machine: MachineModel) -> 
         assert_same(naive, done, {"N": length})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 def test_few_columns_of_an_open_number_have_tiles_of_half_the_width(
     machine: MachineModel,
@@ -105,7 +108,7 @@ def test_few_columns_of_an_open_number_have_tiles_of_half_the_width(
         assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize("batch", [(B,), (3, B), (A, B)], ids=str)
 def test_products_of_an_open_number_of_matrices_are_shared_out(
@@ -124,6 +127,7 @@ def test_products_of_an_open_number_of_matrices_are_shared_out(
         assert_same(naive, done, {str(n): sizes[str(n)] for n in naive.dims})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 def test_vectors_that_are_surely_there_are_stored_without_a_mask(
     machine: MachineModel,
@@ -152,6 +156,7 @@ def test_vectors_that_are_surely_there_are_stored_without_a_mask(
         assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
+@pytest.mark.slow
 def test_half_of_three_vectors_is_two() -> None:
     panel = 3 * V4.lanes(f32)
     shapes = [(M, K), (ceildiv(N, panel), K, panel)]
@@ -165,7 +170,7 @@ def test_half_of_three_vectors_is_two() -> None:
         assert_same(naive, done, {"M": 5, "K": 3, "N": columns})
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
 def test_few_columns_behind_the_panels_are_read_where_they_lie(
@@ -198,6 +203,7 @@ def test_few_columns_behind_the_panels_are_read_where_they_lie(
         assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 def test_what_tiles_leave_of_a_row_of_an_image_is_half_a_tile_and_one_more(
     machine: MachineModel,
@@ -214,6 +220,7 @@ def test_what_tiles_leave_of_a_row_of_an_image_is_half_a_tile_and_one_more(
         assert_same(naive, done, {"M": width})
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("machine", [V4, ZEN4], ids=str)
 def test_lines_of_an_image_that_are_little_work_share_a_workgroup(
     machine: MachineModel,
@@ -228,6 +235,7 @@ def test_lines_of_an_image_that_are_little_work_share_a_workgroup(
         assert_same(naive, done, {"M": height, "N": width})
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("machine", [V4, ZEN3], ids=str)
 def test_sounds_side_by_side_are_no_lines_of_an_image(machine: MachineModel) -> None:
     """A sound is long: its tile is that of one of known length, not of a row of an image."""
@@ -249,6 +257,7 @@ NORM = {"axis": -1, "epsilon": 1e-5}
 PASSES = [("softmax", {"axis": -1}), ("log_softmax", {"axis": -1}), ("layer_norm", NORM)]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize(("name", "attributes"), PASSES)
 def test_short_rows_of_open_length_lie_side_by_side(
@@ -264,6 +273,7 @@ def test_short_rows_of_open_length_lie_side_by_side(
 LINES = [("open", M, N, f16), ("long", 6, 20001, f32)]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize(
     ("rows", "length", "dtype"), [x[1:] for x in LINES], ids=[x[0] for x in LINES]
@@ -283,6 +293,7 @@ def test_workgroups_of_several_threads_have_lines_of_their_own(
             assert_same(naive, shared, {"M": m, "N": n}, exact=False)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("rows", "threads", "workgroups"),
     [(2, 2, 2), (3, 8, 3), (5, 4, 3), (8, 8, 8), (64, 2, 16)],
@@ -430,6 +441,7 @@ def lane_counts(kernel: Kernel) -> set[Dim]:
     return {x.extent for x in loops(kernel.body) if x.kind is LoopKind.VECTOR}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 def test_lanes_of_sums_over_an_outer_axis_go_on_over_all_axes_inside(
     machine: MachineModel,
@@ -443,6 +455,7 @@ def test_lanes_of_sums_over_an_outer_axis_go_on_over_all_axes_inside(
         assert_same(naive, done, dict(zip("KMN", sizes, strict=True)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("columns", "joined"), [(56, True), (64, False)])
 def test_rows_of_whole_vectors_stay_loops_of_their_own(columns: int, joined: bool) -> None:
     naive = sums((64, 56, columns), (0,))
@@ -451,6 +464,7 @@ def test_rows_of_whole_vectors_stay_loops_of_their_own(columns: int, joined: boo
     assert_same(naive, done)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("columns", [1, 15, 17, 33, 64, 81, 130])
 def test_columns_left_over_of_an_open_number_have_fewer_vectors(columns: int) -> None:
     naive = sums((K, N), (0,))
@@ -460,6 +474,7 @@ def test_columns_left_over_of_an_open_number_have_fewer_vectors(columns: int) ->
         assert_same(naive, done, {"K": depth, "N": columns})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, ZEN4], ids=str)
 @pytest.mark.parametrize("columns", [1, 7, 33, 64, 100])
 def test_passes_over_columns_of_an_open_number_have_no_serial_rest(

@@ -128,7 +128,7 @@ def test_nothing_is_asked_in_the_loop_over_whole_vectors(size: str) -> None:
         assert_same(kernel, changed, dims={"n": count} if size == "n" else {})
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("level", ["v3", "v4"])
 @pytest.mark.parametrize("perm", [(1, 2, 0), (2, 0, 1), (2, 1, 0)])
 def test_rows_of_open_length_may_fill_no_vector(perm: Sequence[int], level: str) -> None:
@@ -202,6 +202,7 @@ def test_a_side_that_is_known_to_be_short_is_no_square(phases: int) -> None:
         assert_same(kernel, changed, dims=dict(zip("nw", sizes, strict=True)))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("level", ["v3", "v4"])
 @pytest.mark.parametrize("block", [2, 3])
 def test_lines_of_open_length_that_few_rows_make_share_a_workgroup(
@@ -288,6 +289,7 @@ def test_sides_by_which_another_size_is_divided_keep_their_lanes() -> None:
         assert_same(kernel, changed, dims={"m": m, "n": n})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("level", ["v3", "v4"])
 @pytest.mark.parametrize(("images", "size"), [(1, 93), (2, 70)])
 def test_as_many_channels_as_lanes_are_transposed_in_squares_of_any_image(

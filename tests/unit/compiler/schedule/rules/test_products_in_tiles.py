@@ -33,7 +33,7 @@ def bytes_in_long_words(rows: Dim, columns: int, panel: int, depth: int = 3) -> 
     return b.build()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("machine", [TILES, V4], ids=str)
 @pytest.mark.parametrize(
     ("rows", "columns", "panel"),

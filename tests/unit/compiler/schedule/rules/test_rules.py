@@ -70,6 +70,7 @@ def kinds(kernel: Kernel) -> set[LoopKind]:
     return {loop.kind for loop in loops(kernel.body)}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("rows", "depth", "words", "written_out"),
     [(28, 3, False, True), (4, 16, False, True), (28, 16, False, False),
@@ -110,7 +111,7 @@ def test_a_product_with_open_rows_handles_every_remainder(rows: int) -> None:
     assert_same(kernel, schedule(kernel, V4), {"M": rows})
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 37), (14, 64), (20, 100)])
 def test_an_unpacked_product_with_open_rows_and_columns(m: int, n: int) -> None:
     kernel = op_kernel("matmul", [(M, 9), (9, N)], (M, N))
@@ -125,6 +126,7 @@ def test_few_rows_split_the_sum(depth: int, rows: int) -> None:
     assert_same(kernel, schedule(kernel, V4), exact=False)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("machine", [V4, V3, V2], ids=str)
 @pytest.mark.parametrize(
     ("image", "kernel", "out", "panel", "stride"),
@@ -135,7 +137,6 @@ def test_few_rows_split_the_sum(depth: int, rows: int) -> None:
         ((1, 17, 6, 2), 3, 64, 64, 1),
     ],
 )
-@pytest.mark.slow
 def test_convolutions_read_the_image_in_place(
     image: Sequence[int],
     kernel: int,
@@ -173,6 +174,7 @@ def test_groups_that_fill_no_whole_panels_are_tiled_with_their_epilogue(
     assert_same(naive, changed)
 
 
+@pytest.mark.slow
 def test_one_filter_is_tiled_and_shared_out() -> None:
     b = KernelBuilder("single")
     x, w = b.parameter("x", f32, (1, 12, 11, 5)), b.parameter("w", f32, (1, 1, 3, 3, 5, 16))
@@ -186,6 +188,7 @@ def test_one_filter_is_tiled_and_shared_out() -> None:
     assert_same(naive, changed)
 
 
+@pytest.mark.slow
 def test_a_padded_result_and_its_borders_share_one_grid() -> None:
     naive = convolution((1, 30, 30, 64), 3, 64, 32, pad=1)
     (grid,) = grid_loops(schedule(naive, V4, threads=2))
@@ -194,6 +197,7 @@ def test_a_padded_result_and_its_borders_share_one_grid() -> None:
     assert_same(small, schedule(small, V4))
 
 
+@pytest.mark.slow
 def test_workgroups_do_not_change_what_is_computed() -> None:
     kernel = fused(100, 27, 20)
     one, many = (run(schedule(kernel, V4, threads=n)) for n in (1, 64))
@@ -376,6 +380,7 @@ def words(rows: int, block: int, panel: int = 64) -> Kernel:
     return b.build()
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("machine", "block", "hints"),
     [
@@ -482,7 +487,7 @@ def test_equal_columns_of_one_row_have_equal_sums_in_any_panel() -> None:
     np.testing.assert_allclose(result[0, 0], max(0, row[0] @ column + 50), rtol=1e-5)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("machine", [V4, V3], ids=str)
 @pytest.mark.parametrize("filters", [1, 2, 9])
 @pytest.mark.parametrize("places", [40, 193, 300])
@@ -566,7 +571,7 @@ def test_axes_whose_numbers_decide_a_value_stay_two_loops() -> None:
     assert_same(kernel, done)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("length", [2, 40])
 @pytest.mark.parametrize("op", ["relu", "hard_swish", "softplus", "elu"])
 def test_chains_of_values_that_are_read_more_than_once_grow_by_their_length(

@@ -21,6 +21,7 @@ TARGETS = (
 )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("rows", "taken", "threads", "wanted"),
     [

@@ -358,7 +358,7 @@ def test_points_of_a_small_space_are_all_there_and_fit() -> None:
     assert space.best() in points
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("columns", "panel", "lanes"),
     [(24, 32, 8), (33, 48, 8), (4, 16, 8), (32, 32, 0), (16, 16, 0), (30, 32, 0)],
@@ -388,6 +388,7 @@ def test_halves_leave_room_for_their_sums() -> None:
     assert all(math.prod(p.rows) * 5 + 5 + 1 <= registers for p in points)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("kernel", "size", "reached"),
     [

@@ -12,6 +12,7 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("level", ["v3", "v4"])
 @pytest.mark.parametrize("columns", ["n", "50"])
 def test_whole_blocks_of_a_panel_of_open_width_are_transposed_without_masks(

@@ -118,6 +118,7 @@ def test_tiles_that_take_steps_in_turns_compute_the_same(
     assert_same(kernel, done, exact=False)
 
 
+@pytest.mark.slow
 def test_rows_with_gaps_are_summed_in_steps() -> None:
     kernel = op_kernel("contract", [(29, 40), (3, 24, 32)], (29, 70), product(70))
     done = scheduled(kernel, 8)

@@ -27,7 +27,7 @@ def test_depthwise_windows_in_channels(stride: int, channels: int) -> None:
     assert_same(kernel, schedule(kernel, V4))
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("op", ["max_pool", "average_pool"])
 @pytest.mark.parametrize(
     ("shape", "kernel", "step", "pad"),

@@ -297,6 +297,7 @@ def test_a_device_may_go_before_what_it_made(make_device: MakeDevice) -> None:
     assert np.frombuffer(buffer.read(), np.int32).tolist() == [0, 2, 4, 6]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("ending", ["", "import os; os._exit(0)", "raise SystemExit(0)"])
 def test_a_process_ends_with_work_in_flight(standin: StandIn, ending: str) -> None:
     code = (
@@ -338,6 +339,7 @@ def test_details_of_a_gpu(standin: StandIn) -> None:
     assert "multiprocessors: 108" in text
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("graphs", ["1", "0"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_graphs_of_operations_from_many_threads(
