@@ -14,20 +14,9 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.base.text import did_you_mean
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.grid import GRID_KINDS
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Buffer,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Load,
-    LoopKind,
-    Statement,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     buffers_read,
@@ -43,7 +32,7 @@ from tilewright.compiler.kernel.text import implied_bounds
 Indices = tuple[Dim, ...]
 
 
-def find(kernel: Kernel, name: str) -> For:
+def find(kernel: ir.Kernel, name: str) -> ir.For:
     """The loop over `name`.  Raises: ScheduleError when there is none."""
     found = loops(kernel.body)
     for loop in found:
@@ -54,7 +43,7 @@ def find(kernel: Kernel, name: str) -> For:
     raise ScheduleError(f"no loop '{name}'", location=kernel.name, hint=hint)
 
 
-def find_inside(kernel: Kernel, name: str) -> For:
+def find_inside(kernel: ir.Kernel, name: str) -> ir.For:
     """The same of a loop in a workgroup.
 
     Raises: ScheduleError, too, for a loop of workgroups: their number is that of all calls, and nothing stands in front of them.
@@ -65,7 +54,7 @@ def find_inside(kernel: Kernel, name: str) -> For:
     return loop
 
 
-def find_buffer(kernel: Kernel, name: str) -> Buffer:
+def find_buffer(kernel: ir.Kernel, name: str) -> ir.Buffer:
     """The parameter or local called `name`.  Raises: ScheduleError when there is none."""
     buffers = {buffer.name: buffer for buffer in kernel.buffers}
     if name in buffers:
@@ -74,12 +63,14 @@ def find_buffer(kernel: Kernel, name: str) -> Buffer:
     raise ScheduleError(f"no buffer '{name}'", location=kernel.name, hint=hint)
 
 
-def path_to(body: Sequence[Statement], target: Statement) -> tuple[Statement, ...] | None:
+def path_to(
+    body: Sequence[ir.Statement], target: ir.Statement
+) -> tuple[ir.Statement, ...] | None:
     """The statements around `target`, outermost first, without itself; None if not there."""
     for statement in body:
         if statement is target:
             return ()
-        if isinstance(statement, (For, If)) and may_hold(statement, target):
+        if isinstance(statement, (ir.For, ir.If)) and may_hold(statement, target):
             inner = path_to(statement.body, target)
             if inner is not None:
                 return (statement, *inner)
@@ -87,35 +78,35 @@ def path_to(body: Sequence[Statement], target: Statement) -> tuple[Statement, ..
 
 
 def loads_with_paths(
-    body: Sequence[Statement], buffer: Buffer, path: tuple[Statement, ...] = ()
-) -> Iterator[tuple[tuple[Statement, ...], Statement, Load]]:
+    body: Sequence[ir.Statement], buffer: ir.Buffer, path: tuple[ir.Statement, ...] = ()
+) -> Iterator[tuple[tuple[ir.Statement, ...], ir.Statement, ir.Load]]:
     """Every load of a buffer, behind its statement and what stands around that, outermost first."""
     for statement in body:
         for load in loads_of(statement):
             if load.buffer is buffer:
                 yield path, statement, load
-        if isinstance(statement, For | If):
+        if isinstance(statement, ir.For | ir.If):
             yield from loads_with_paths(statement.body, buffer, (*path, statement))
 
 
-def enclosing_loops(kernel: Kernel, target: Statement) -> tuple[For, ...]:
+def enclosing_loops(kernel: ir.Kernel, target: ir.Statement) -> tuple[ir.For, ...]:
     """The loops around `target`, outermost first."""
     path = path_to(kernel.body, target) or ()
-    return tuple(s for s in path if isinstance(s, For))
+    return tuple(s for s in path if isinstance(s, ir.For))
 
 
-def swap(body: Body, target: Statement, new: Sequence[Statement]) -> Body:
+def swap(body: ir.Body, target: ir.Statement, new: Sequence[ir.Statement]) -> ir.Body:
     """`body` with the statement `target` (by identity) replaced by `new`."""
     found = _swap(body, target, tuple(new))
     assert found is not None, "the statement to replace is not in the body"
     return found
 
 
-def _swap(body: Body, target: Statement, new: Body) -> Body | None:
+def _swap(body: ir.Body, target: ir.Statement, new: ir.Body) -> ir.Body | None:
     for position, statement in enumerate(body):
         if statement is target:
             return body[:position] + new + body[position + 1 :]
-        if isinstance(statement, (For, If)) and may_hold(statement, target):
+        if isinstance(statement, (ir.For, ir.If)) and may_hold(statement, target):
             inner = _swap(statement.body, target, new)
             if inner is not None:
                 changed = with_inner(statement, inner)
@@ -123,26 +114,28 @@ def _swap(body: Body, target: Statement, new: Body) -> Body | None:
     return None
 
 
-def rewrite(kernel: Kernel, target: Statement, new: Sequence[Statement]) -> Kernel:
+def rewrite(
+    kernel: ir.Kernel, target: ir.Statement, new: Sequence[ir.Statement]
+) -> ir.Kernel:
     """`kernel` with one statement replaced by others."""
     return replace(kernel, body=swap(kernel.body, target, new))
 
 
 def map_accesses(
-    body: Body, old: Buffer, new: Buffer, index: Callable[[Indices], Indices]
-) -> Body:
+    body: ir.Body, old: ir.Buffer, new: ir.Buffer, index: Callable[[Indices], Indices]
+) -> ir.Body:
     """`body` with accesses of `old` made to `new` at `index(indices)`."""
 
-    def load(value: Expression) -> Expression:
-        if isinstance(value, Load) and value.buffer is old:
+    def load(value: ir.Expression) -> ir.Expression:
+        if isinstance(value, ir.Load) and value.buffer is old:
             where = index(value.indices)
-            return Load(new, where, value.lanes, value.stride, value.mask)
+            return ir.Load(new, where, value.lanes, value.stride, value.mask)
         return value
 
-    def store(statement: Statement) -> Statement:
-        if isinstance(statement, Store) and statement.buffer is old:
+    def store(statement: ir.Statement) -> ir.Statement:
+        if isinstance(statement, ir.Store) and statement.buffer is old:
             where = index(statement.indices)
-            return Store(new, where, statement.value, statement.stride, statement.mask)
+            return ir.Store(new, where, statement.value, statement.stride, statement.mask)
         return statement
 
     return map_body(body, expression=load, statement=store)
@@ -151,13 +144,13 @@ def map_accesses(
 def make_loop(
     name: str,
     extent: Dim,
-    body: Sequence[Statement],
-    kind: LoopKind = LoopKind.SERIAL,
+    body: Sequence[ir.Statement],
+    kind: ir.LoopKind = ir.LoopKind.SERIAL,
     *,
     reduction: bool = False,
-) -> For:
+) -> ir.For:
     """A loop whose variable carries the bounds that `extent` implies."""
-    return For(loop_symbol(name, extent), extent, tuple(body), kind, reduction)
+    return ir.For(loop_symbol(name, extent), extent, tuple(body), kind, reduction)
 
 
 def loop_symbol(name: str, extent: Dim) -> Symbol:
@@ -165,7 +158,7 @@ def loop_symbol(name: str, extent: Dim) -> Symbol:
     return Symbol(name, *implied_bounds(extent))
 
 
-def free_name(kernel: Kernel, name: str, *own: str) -> str:
+def free_name(kernel: ir.Kernel, name: str, *own: str) -> str:
     """A name that is given to a loop, which may have one of its `own` loops.  Raises: ScheduleError where others have it."""
     if name not in own and FreshNames.of(kernel).fresh(name) != name:
         raise ScheduleError(f"the name '{name}' is taken")
@@ -177,43 +170,43 @@ def reference(var: Symbol) -> Dim:
     return symbolic.Expr.of_atom(var)
 
 
-def nested(around: Iterable[For | If], body: Body) -> Body:
+def nested(around: Iterable[ir.For | ir.If], body: ir.Body) -> ir.Body:
     """`body` inside of loops and guards, outermost first, whose own bodies do not count."""
     for statement in reversed([*around]):
         body = (with_inner(statement, body),)
     return body
 
 
-def bare(nest: Iterable[For]) -> list[For]:
+def bare(nest: Iterable[ir.For]) -> list[ir.For]:
     """Loops over the same iterations of which nothing is decided, and which sum up nothing."""
-    return [For(loop.var, loop.extent, ()) for loop in nest]
+    return [ir.For(loop.var, loop.extent, ()) for loop in nest]
 
 
-def chain(loop: For) -> tuple[For, ...]:
+def chain(loop: ir.For) -> tuple[ir.For, ...]:
     """`loop` and the loops perfectly nested in it."""
     found, inner = [loop], only_statement(loop.body)
-    while isinstance(inner, For):
+    while isinstance(inner, ir.For):
         found.append(inner)
         inner = only_statement(inner.body)
     return tuple(found)
 
 
-def swap_locals(kernel: Kernel, new: Mapping[Buffer, Buffer]) -> Kernel:
+def swap_locals(kernel: ir.Kernel, new: Mapping[ir.Buffer, ir.Buffer]) -> ir.Kernel:
     """`kernel` with other local buffers in the place of some."""
     return replace(kernel, locals=tuple(new.get(b, b) for b in kernel.locals))
 
 
-def add_locals(kernel: Kernel, buffers: Iterable[Buffer]) -> Kernel:
+def add_locals(kernel: ir.Kernel, buffers: Iterable[ir.Buffer]) -> ir.Kernel:
     """`kernel` with more local buffers."""
     return replace(kernel, locals=(*kernel.locals, *buffers))
 
 
-def prune_locals(kernel: Kernel) -> Kernel:
+def prune_locals(kernel: ir.Kernel) -> ir.Kernel:
     """`kernel` without local buffers that nothing uses."""
     from_body = used_buffers(kernel.body)
     return replace(kernel, locals=tuple(b for b in kernel.locals if b in from_body))
 
 
-def used_buffers(body: Sequence[Statement]) -> set[Buffer]:
+def used_buffers(body: Sequence[ir.Statement]) -> set[ir.Buffer]:
     """Every buffer that `body` loads or stores."""
     return {*buffers_read(body), *buffers_written(body)}

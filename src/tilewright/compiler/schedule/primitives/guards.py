@@ -24,24 +24,8 @@ from tilewright.compiler.analysis.accesses import (
 )
 from tilewright.compiler.analysis.dependence import is_private, live_outside
 from tilewright.compiler.analysis.proofs import at_last, distinct, within
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Body,
-    Buffer,
-    Compare,
-    Const,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Load,
-    Select,
-    Space,
-    Statement,
-    Store,
-    walk,
-)
 from tilewright.compiler.kernel.rewrite import (
     as_symbol,
     dim_symbols,
@@ -69,12 +53,12 @@ from tilewright.compiler.schedule.tree import (
 
 E: Final = Expressions
 
-_LOCAL: Final = (Space.REGISTER, Space.WORKGROUP)
+_LOCAL: Final = (ir.Space.REGISTER, ir.Space.WORKGROUP)
 """Where temporaries of a workgroup lie."""
 
 
 @primitive
-def drop_guards(kernel: Kernel, loop: str) -> Kernel:
+def drop_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Let code run for iterations that a guard excludes, where nobody sees the difference.
 
     Guards around stores to registers and workgroup memory disappear when every load below them
@@ -90,15 +74,15 @@ def drop_guards(kernel: Kernel, loop: str) -> Kernel:
         for j in 16: if j < 5: y[j] = t[j]
     """
     outer = find(kernel, loop)
-    for statement in walk(outer.body):
-        if isinstance(statement, If) and _droppable(kernel, statement):
+    for statement in ir.walk(outer.body):
+        if isinstance(statement, ir.If) and _droppable(kernel, statement):
             kernel = rewrite(kernel, statement, statement.body)
             return drop_guards(kernel, loop)
     return kernel
 
 
-def _droppable(kernel: Kernel, guard: If) -> bool:
-    if any(isinstance(v, Load) for v in subexpressions(guard.condition)):
+def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
+    if any(isinstance(v, ir.Load) for v in subexpressions(guard.condition)):
         return False
     around = enclosing_loops(kernel, guard)
     users = accesses(guard.body)
@@ -118,7 +102,7 @@ def _droppable(kernel: Kernel, guard: If) -> bool:
 
 
 def _admitted_anyway(
-    kernel: Kernel, guard: If, access: Access, inside: Sequence[For]
+    kernel: ir.Kernel, guard: ir.If, access: Access, inside: Sequence[ir.For]
 ) -> bool:
     """Whether a load that the guard keeps out of some iterations happens in another, at the same place.
 
@@ -140,9 +124,9 @@ def _admitted_anyway(
     if not used <= extents.keys() | sizes or tested & (used | of_loops):
         return False
     path = path_to(kernel.body, guard) or ()
-    others = [s.condition for s in path if isinstance(s, If) and s is not guard]
+    others = [s.condition for s in path if isinstance(s, ir.If) and s is not guard]
     for condition in (*others, *access.guards):
-        if any(isinstance(v, Load) for v in subexpressions(condition)):
+        if any(isinstance(v, ir.Load) for v in subexpressions(condition)):
             return False
         if tested & {s.name for s in expression_symbols(condition)}:
             return False
@@ -159,14 +143,14 @@ def _admitted_anyway(
 class _Known:
     """What is asked of the kernel around a guard, once: code that is written out stores to many elements of one buffer."""
 
-    kernel: Kernel
-    guard: If
-    _private: dict[tuple[str, Buffer], bool] = field(default_factory=dict)
-    _reads: dict[Buffer, list[tuple[tuple[Statement, ...], Statement, Load]]] = field(
-        default_factory=dict
-    )
+    kernel: ir.Kernel
+    guard: ir.If
+    _private: dict[tuple[str, ir.Buffer], bool] = field(default_factory=dict)
+    _reads: dict[
+        ir.Buffer, list[tuple[tuple[ir.Statement, ...], ir.Statement, ir.Load]]
+    ] = field(default_factory=dict)
 
-    def is_private(self, loop: For, buffer: Buffer) -> bool:
+    def is_private(self, loop: ir.For, buffer: ir.Buffer) -> bool:
         """Whether every iteration of a loop has a buffer for itself, in what the guard lets through."""
         key = (loop.var.name, buffer)
         if key not in self._private:
@@ -176,14 +160,16 @@ class _Known:
             ) and is_private(_let_through(loop.body, self.guard.condition, inside), buffer)
         return self._private[key]
 
-    def reads(self, buffer: Buffer) -> list[tuple[tuple[Statement, ...], Statement, Load]]:
+    def reads(
+        self, buffer: ir.Buffer
+    ) -> list[tuple[tuple[ir.Statement, ...], ir.Statement, ir.Load]]:
         """Every load of a buffer, with its statement and what stands around that."""
         if buffer not in self._reads:
             self._reads[buffer] = [*loads_with_paths(self.kernel.body, buffer)]
         return self._reads[buffer]
 
 
-def _unobserved(known: _Known, write: Access, condition_loops: Sequence[For]) -> bool:
+def _unobserved(known: _Known, write: Access, condition_loops: Sequence[ir.For]) -> bool:
     """Whether elements written only without the guard reach no statement that runs with it."""
     if write.buffer.space not in _LOCAL:
         return False
@@ -198,17 +184,17 @@ def _unobserved(known: _Known, write: Access, condition_loops: Sequence[For]) ->
 
 
 def _let_through(
-    body: Sequence[Statement], condition: Expression, inside: AbstractSet[str]
-) -> Body:
+    body: Sequence[ir.Statement], condition: ir.Expression, inside: AbstractSet[str]
+) -> ir.Body:
     """`body` as iterations that a condition admits run it; other loops `inside` may stand for those it tests."""
     sides = guard_sides(condition)
-    found: list[Statement] = []
+    found: list[ir.Statement] = []
     for statement in body:
-        if sides is None or not isinstance(statement, For | If):
+        if sides is None or not isinstance(statement, ir.For | ir.If):
             found.append(statement)
             continue
         within_it = _let_through(statement.body, condition, inside)
-        other = guard_sides(statement.condition) if isinstance(statement, If) else None
+        other = guard_sides(statement.condition) if isinstance(statement, ir.If) else None
         if (
             other is not None
             and other[1] == sides[1]
@@ -248,7 +234,7 @@ class _Excluded:
     seen: set[tuple[int, tuple[Dim, ...]]] = field(default_factory=set)
 
     def are_unread(
-        self, buffer: Buffer, indices: Sequence[Dim], places: Mapping[str, Dim]
+        self, buffer: ir.Buffer, indices: Sequence[Dim], places: Mapping[str, Dim]
     ) -> bool:
         """Whether only excluded iterations see the elements at `indices` of excluded ones.
 
@@ -262,10 +248,10 @@ class _Excluded:
 
     def _is_guarded(
         self,
-        path: Sequence[Statement],
+        path: Sequence[ir.Statement],
         indices: Sequence[Dim],
         places: Mapping[str, Dim],
-        read: Load,
+        read: ir.Load,
     ) -> bool:
         """Whether the same guard stands around a read, in the variables that stand there."""
         if read.lanes != 1:
@@ -283,7 +269,7 @@ class _Excluded:
         here = substitute_expression(self.known.guard.condition, places)
         wanted = expression_text(here)
         return any(
-            isinstance(s, If)
+            isinstance(s, ir.If)
             and renamed.keys() <= {x.name for x in expression_symbols(s.condition)}
             and expression_text(substitute_expression(s.condition, renamed)) == wanted
             for s in path
@@ -291,14 +277,14 @@ class _Excluded:
 
     def _stays_apart(
         self,
-        path: Sequence[Statement],
-        statement: Statement,
+        path: Sequence[ir.Statement],
+        statement: ir.Statement,
         indices: Sequence[Dim],
         places: Mapping[str, Dim],
-        read: Load,
+        read: ir.Load,
     ) -> bool:
         """Whether a read without the guard only makes elements that are excluded, too, and unread."""
-        if not isinstance(statement, Store) or statement.buffer.space not in _LOCAL:
+        if not isinstance(statement, ir.Store) or statement.buffer.space not in _LOCAL:
             return False
         if read.lanes != 1 or statement.value.lanes != 1 or _is_indirect(statement):
             return False
@@ -319,10 +305,10 @@ class _Excluded:
         return self.are_unread(statement.buffer, statement.indices, here)
 
     def _has_for_itself(
-        self, path: Sequence[Statement], place: Dim, buffer: Buffer
+        self, path: Sequence[ir.Statement], place: Dim, buffer: ir.Buffer
     ) -> bool:
         """Whether `place` is the variable of a loop around whose iterations each have the buffer."""
-        around = [s for s in path if isinstance(s, For) and reference(s.var) == place]
+        around = [s for s in path if isinstance(s, ir.For) and reference(s.var) == place]
         return any(self.known.is_private(loop, buffer) for loop in around)
 
 
@@ -335,7 +321,7 @@ def _place_read(place: Dim, written: Sequence[Dim], read: Sequence[Dim]) -> Dim 
     return found[0] if len(found) == 1 else None
 
 
-def _is_indirect(store: Store) -> bool:
+def _is_indirect(store: ir.Store) -> bool:
     """Whether memory decides where a statement reads or writes, or whether it does."""
     if store.mask is not None:
         return True
@@ -347,7 +333,7 @@ def _is_indirect(store: Store) -> bool:
 
 
 @primitive
-def sink_guards(kernel: Kernel, loop: str) -> Kernel:
+def sink_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Move guards inside the loops that are perfectly nested in them.
 
     rewrite:
@@ -359,22 +345,22 @@ def sink_guards(kernel: Kernel, loop: str) -> Kernel:
     """
     outer = find(kernel, loop)
 
-    def sink(statement: Statement) -> Statement:
-        if not isinstance(statement, If):
+    def sink(statement: ir.Statement) -> ir.Statement:
+        if not isinstance(statement, ir.If):
             return statement
         inner = only_statement(statement.body)
-        if not isinstance(inner, For):
+        if not isinstance(inner, ir.For):
             return statement
-        if any(isinstance(v, Load) for v in subexpressions(statement.condition)):
+        if any(isinstance(v, ir.Load) for v in subexpressions(statement.condition)):
             return statement
-        moved = sink(If(statement.condition, inner.body))
+        moved = sink(ir.If(statement.condition, inner.body))
         return with_inner(inner, (moved,))
 
     return rewrite(kernel, outer, map_body((outer,), statement=sink))
 
 
 @primitive
-def settle_tests(kernel: Kernel, loop: str) -> Kernel:
+def settle_tests(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Decide the tests inside a loop that guards around it have decided, or how far loops go.
 
     Tests compare numbers made of loop variables and sizes; those that nothing decides stay.
@@ -388,32 +374,34 @@ def settle_tests(kernel: Kernel, loop: str) -> Kernel:
     facts = known_facts(path_to(kernel.body, outer) or ())
     around = (*enclosing_loops(kernel, outer), outer)
 
-    def settled(value: Expression) -> Expression:
-        if isinstance(value, Compare):
+    def settled(value: ir.Expression) -> ir.Expression:
+        if isinstance(value, ir.Compare):
             known = _decided(value, facts, around)
             return value if known is None else E.const(known, dtypes.bool_)
         return without_decided(value)
 
-    def opened(statement: Statement) -> Statement | Body:
-        if isinstance(statement, If) and isinstance(statement.condition, Const):
+    def opened(statement: ir.Statement) -> ir.Statement | ir.Body:
+        if isinstance(statement, ir.If) and isinstance(statement.condition, ir.Const):
             return statement.body if statement.condition.value else ()
         return statement
 
     return rewrite(kernel, outer, map_body((outer,), expression=settled, statement=opened))
 
 
-def without_decided(value: Expression) -> Expression:
+def without_decided(value: ir.Expression) -> ir.Expression:
     """What is left of a value whose tests may be decided."""
-    if isinstance(value, Binary) and value.op == "and":
+    if isinstance(value, ir.Binary) and value.op == "and":
         return E.and_(value.left, value.right)
-    if isinstance(value, Select):
+    if isinstance(value, ir.Select):
         return E.select(value.condition, value.if_true, value.if_false)
-    if isinstance(value, Load) and isinstance(value.mask, Const) and value.mask.value:
+    if isinstance(value, ir.Load) and isinstance(value.mask, ir.Const) and value.mask.value:
         return replace(value, mask=None)
     return value
 
 
-def _decided(test: Compare, facts: Sequence[Fact], around: Sequence[For]) -> bool | None:
+def _decided(
+    test: ir.Compare, facts: Sequence[Fact], around: Sequence[ir.For]
+) -> bool | None:
     """What a comparison of indices comes to in these loops, where `facts` hold; None where they do not tell."""
     sides = index_sides(test)
     if sides is None:
@@ -428,7 +416,7 @@ def _decided(test: Compare, facts: Sequence[Fact], around: Sequence[For]) -> boo
 _OPPOSITE: Final = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
 
 
-def _follows(wanted: Fact, facts: Sequence[Fact], around: Sequence[For]) -> bool:
+def _follows(wanted: Fact, facts: Sequence[Fact], around: Sequence[ir.For]) -> bool:
     """Whether one of `facts`, or where loops end, says at least as much as `wanted`."""
     low, high = wanted
     apart = [at_last(low - high, around), *(low - high - (x - y) for x, y in facts)]

@@ -16,21 +16,11 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.strides import depends, stride
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.dot_products import TILES, tile_side
 from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.fields import children
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
-from tilewright.compiler.kernel.ir import (
-    Buffer,
-    Call,
-    For,
-    Instruction,
-    Intrinsic,
-    Kernel,
-    Load,
-    Space,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import FreshNames, only_statement
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
@@ -46,7 +36,7 @@ _LEAST_LOOPS: Final = 3
 
 
 @primitive
-def multiply_tiles(kernel: Kernel, loop: str, tile: str, instruction: str) -> Kernel:
+def multiply_tiles(kernel: ir.Kernel, loop: str, tile: str, instruction: str) -> ir.Kernel:
     """Let an instruction add the products of two rows and two columns of words at once.
 
     `loop` is the outermost loop of the sum, `tile` the outermost of those over rows, vectors and lanes, which stand
@@ -84,9 +74,9 @@ def multiply_tiles(kernel: Kernel, loop: str, tile: str, instruction: str) -> Ke
 class _Sum:
     """What a nest adds up: words of `left` times words of `right`, to elements of `total`."""
 
-    total: Load
-    left: Load
-    right: Load
+    total: ir.Load
+    left: ir.Load
+    right: ir.Load
 
 
 @final
@@ -94,13 +84,17 @@ class _Tiles:
     """One sum over `steps` for all elements of `tile`, which are rows, vectors and lanes."""
 
     def __init__(
-        self, kernel: Kernel, row: Instruction, steps: Sequence[For], tile: Sequence[For]
+        self,
+        kernel: ir.Kernel,
+        row: ir.Instruction,
+        steps: Sequence[ir.For],
+        tile: Sequence[ir.For],
     ) -> None:
-        self.kernel: Kernel = kernel
-        self.row: Instruction = row
+        self.kernel: ir.Kernel = kernel
+        self.row: ir.Instruction = row
         self.side: int = tile_side(row)
-        self.steps: Sequence[For] = steps
-        self.tile: Sequence[For] = tile
+        self.steps: Sequence[ir.For] = steps
+        self.tile: Sequence[ir.For] = tile
         if not steps or len(tile) < _LEAST_LOOPS or not all(x.reduction for x in steps):
             raise self.fail("expected loops over rows, vectors and lanes inside of a sum")
         sizes = [x.extent for x in tile if isinstance(x.extent, int)]
@@ -128,17 +122,17 @@ class _Tiles:
     def _found_sum(self) -> _Sum:
         """The sum in the nest.  Raises: ScheduleError."""
         store = only_statement(self.tile[-1].body)
-        if not isinstance(store, Store) or update_operator(store) != "add":
+        if not isinstance(store, ir.Store) or update_operator(store) != "add":
             raise self.fail("expected one sum inside")
         for words in children(store.value):
-            if isinstance(words, Call) and TILES.get(words.function.name) is self.row:
+            if isinstance(words, ir.Call) and TILES.get(words.function.name) is self.row:
                 left, right = words.operands
-                if isinstance(left, Load) and isinstance(right, Load):
-                    total = Load(store.buffer, store.indices, store.value.lanes)
+                if isinstance(left, ir.Load) and isinstance(right, ir.Load):
+                    total = ir.Load(store.buffer, store.indices, store.value.lanes)
                     return self._checked(store, _Sum(total, left, right))
         raise self.fail("expected a sum of its products of words")
 
-    def _checked(self, store: Store, found: _Sum) -> _Sum:
+    def _checked(self, store: ir.Store, found: _Sum) -> _Sum:
         total, left, right = found.total, found.left, found.right
         if store.mask or any(x.mask or x.lanes != 1 for x in (total, left, right)):
             raise self.fail("some lanes of it are left out")
@@ -153,20 +147,20 @@ class _Tiles:
             raise self.fail("columns do not lie side by side")
         return found
 
-    def _is_side_by_side(self, load: Load, lane: str) -> bool:
+    def _is_side_by_side(self, load: ir.Load, lane: str) -> bool:
         """Whether the last index alone counts lanes."""
         last = symbolic.linear(load.indices[-1], lane)
         return stride(load, lane) == 1 and last is not None and last[0] == 1
 
     # --- what becomes of it ------------------------------------------------------------------
 
-    def multiplied(self) -> Kernel:
+    def multiplied(self) -> ir.Kernel:
         """The kernel in which the instruction takes every step."""
         names, count = FreshNames.of(self.kernel), -(-len(self.rows) // self.side)
         columns, word = len(self.columns), self.sum.left.dtype
 
-        def register(name: str, dtype: DType, *shape: int) -> Buffer:
-            return Buffer(names.fresh(name), dtype, shape, Space.REGISTER)
+        def register(name: str, dtype: DType, *shape: int) -> ir.Buffer:
+            return ir.Buffer(names.fresh(name), dtype, shape, ir.Space.REGISTER)
 
         tiles = register("tiles", self.row.dtype, count, columns, self.row.tile_lanes)
         pairs = register("pairs", word, count, self.side)
@@ -177,33 +171,37 @@ class _Tiles:
         kernel = rewrite(self.kernel, self.steps[0], changed)
         return add_locals(kernel, (tiles, pairs, read))
 
-    def _read_columns(self, read: Buffer) -> Iterator[Store]:
+    def _read_columns(self, read: ir.Buffer) -> Iterator[ir.Store]:
         for place, column in enumerate(self.columns):
-            yield Store(read, (place, 0), _placed(self.sum.right, column, self.side))
+            yield ir.Store(read, (place, 0), _placed(self.sum.right, column, self.side))
 
-    def _multiply(self, tiles: Buffer, pairs: Buffer, read: Buffer) -> Iterator[Store]:
+    def _multiply(
+        self, tiles: ir.Buffer, pairs: ir.Buffer, read: ir.Buffer
+    ) -> Iterator[ir.Store]:
         """Pair by pair, so that few registers hold words of rows."""
         lanes, types = self.row.tile_lanes, self.row.operands
         for pair in range(-(-len(self.rows) // self.side)):
             for side in range(self.side):
                 row = self.rows[min(pair * self.side + side, len(self.rows) - 1)]
-                yield Store(pairs, (pair, side), _placed(self.sum.left, row))
-            left = bitcast(Load(pairs, (pair, 0), self.side), types[1])
+                yield ir.Store(pairs, (pair, side), _placed(self.sum.left, row))
+            left = bitcast(ir.Load(pairs, (pair, 0), self.side), types[1])
             for place in range(len(self.columns)):
-                right = bitcast(Load(read, (place, 0), self.side), types[2])
+                right = bitcast(ir.Load(read, (place, 0), self.side), types[2])
                 where = (pair, place, 0)
-                total = Load(tiles, where, lanes)
-                yield Store(tiles, where, Intrinsic(self.row, (total, left, right), lanes))
+                total = ir.Load(tiles, where, lanes)
+                yield ir.Store(
+                    tiles, where, ir.Intrinsic(self.row, (total, left, right), lanes)
+                )
 
-    def _totals_in(self, tiles: Buffer) -> Iterator[Store]:
+    def _totals_in(self, tiles: ir.Buffer) -> Iterator[ir.Store]:
         for where, total in self._places():
-            yield Store(tiles, where, total)
+            yield ir.Store(tiles, where, total)
 
-    def _totals_of(self, tiles: Buffer) -> Iterator[Store]:
+    def _totals_of(self, tiles: ir.Buffer) -> Iterator[ir.Store]:
         for where, total in self._places():
-            yield Store(total.buffer, total.indices, Load(tiles, where, self.side))
+            yield ir.Store(total.buffer, total.indices, ir.Load(tiles, where, self.side))
 
-    def _places(self) -> Iterator[tuple[tuple[Dim, ...], Load]]:
+    def _places(self) -> Iterator[tuple[tuple[Dim, ...], ir.Load]]:
         """Where the totals of each row stand in tiles, two columns at a time."""
         for number, row in enumerate(self.rows):
             pair, half = divmod(number, self.side)
@@ -212,7 +210,7 @@ class _Tiles:
                 yield (pair, place, half * self.side), total
 
 
-def _placed(load: Load, at: dict[str, Dim], lanes: int = 1) -> Load:
+def _placed(load: ir.Load, at: dict[str, Dim], lanes: int = 1) -> ir.Load:
     """A load at some place of the loops over a tile."""
     indices = tuple(symbolic.substitute(index, at) for index in load.indices)
-    return Load(load.buffer, indices, lanes)
+    return ir.Load(load.buffer, indices, lanes)

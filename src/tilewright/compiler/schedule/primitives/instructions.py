@@ -14,22 +14,10 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
 from tilewright.base.text import did_you_mean
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.fields import children, fields_of
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Body,
-    Buffer,
-    Expression,
-    For,
-    Instruction,
-    Intrinsic,
-    Kernel,
-    Load,
-    Statement,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import dim_symbols, only_statement
 from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.schedule.trace import primitive
@@ -40,8 +28,8 @@ _COMMUTATIVE: Final = ("add", "mul")
 
 @primitive
 def tensorize(
-    kernel: Kernel, loop: str, instruction: str, *, inexact: bool = False
-) -> Kernel:
+    kernel: ir.Kernel, loop: str, instruction: str, *, inexact: bool = False
+) -> ir.Kernel:
     """Let one instruction do what a loop does; `vectorize` then applies it to all lanes.
 
     An instruction of tiles takes the place of the nest over a tile, whose outermost loop is `loop`, and is in
@@ -82,11 +70,11 @@ def tensorize(
 class _Unifier:
     """Matches a loop with those of an instruction; knows what each parameter stands for."""
 
-    def __init__(self, kernel: Kernel, row: Instruction) -> None:
-        self.kernel: Kernel = kernel
-        self.row: Instruction = row
-        self.stands_for: dict[Buffer, Load] = {}
-        self.loops: dict[str, For] = {}
+    def __init__(self, kernel: ir.Kernel, row: ir.Instruction) -> None:
+        self.kernel: ir.Kernel = kernel
+        self.row: ir.Instruction = row
+        self.stands_for: dict[ir.Buffer, ir.Load] = {}
+        self.loops: dict[str, ir.For] = {}
 
     def fail(self, reason: str) -> ScheduleError:
         """The error that says where the two part."""
@@ -95,26 +83,28 @@ class _Unifier:
             location=self.kernel.name,
         )
 
-    def unify(self, pattern: Body, loop: For) -> Store:
+    def unify(self, pattern: ir.Body, loop: ir.For) -> ir.Store:
         """The statement that takes the place of `loop`.  Raises: ScheduleError."""
         (inner,) = pattern
-        store: Statement | None = loop
-        while isinstance(inner, For):
+        store: ir.Statement | None = loop
+        while isinstance(inner, ir.For):
             self.loops[inner.var.name] = self._same_loop(inner, store)
             store, (inner,) = only_statement(self.loops[inner.var.name].body), inner.body
-        assert isinstance(inner, Store), "instructions are loops around one store"
-        if not isinstance(store, Store) or store.mask is not None:
+        assert isinstance(inner, ir.Store), "instructions are loops around one store"
+        if not isinstance(store, ir.Store) or store.mask is not None:
             raise self.fail("expected a single store without a mask inside")
-        self._bind(Load(inner.buffer, inner.indices), Load(store.buffer, store.indices))
+        self._bind(
+            ir.Load(inner.buffer, inner.indices), ir.Load(store.buffer, store.indices)
+        )
         self._match(inner.value, store.value)
         operands = tuple(self._operand(x) for x in self.row.parameters)
         place = self._first(store.indices)
-        value = Intrinsic(self.row, operands, self.row.tile_lanes)
+        value = ir.Intrinsic(self.row, operands, self.row.tile_lanes)
         return replace(store, indices=place, value=value)
 
-    def _same_loop(self, wanted: For, given: Statement | None) -> For:
+    def _same_loop(self, wanted: ir.For, given: ir.Statement | None) -> ir.For:
         """The loop in the place of one of the instruction's.  Raises: ScheduleError."""
-        if not isinstance(given, For):
+        if not isinstance(given, ir.For):
             raise self.fail(f"expected a loop over {wanted.extent} inside")
         if (given.extent, given.reduction) != (wanted.extent, wanted.reduction):
             found, expected = (
@@ -127,10 +117,10 @@ class _Unifier:
 
     # --- expressions -----------------------------------------------------------------------
 
-    def _match(self, wanted: Expression, given: Expression) -> None:
+    def _match(self, wanted: ir.Expression, given: ir.Expression) -> None:
         """Bind parameters so that both mean the same.  Raises: ScheduleError."""
-        if isinstance(wanted, Load):
-            if not isinstance(given, Load):
+        if isinstance(wanted, ir.Load):
+            if not isinstance(given, ir.Load):
                 raise self.fail(f"`{expression_text(given)}` is not read from memory")
             self._bind(wanted, given)
             return
@@ -141,14 +131,14 @@ class _Unifier:
             raise self.fail(
                 f"`{expression_text(given)}`, expected the form `{expression_text(wanted)}`"
             )
-        if isinstance(wanted, Binary) and wanted.op in _COMMUTATIVE:
+        if isinstance(wanted, ir.Binary) and wanted.op in _COMMUTATIVE:
             self._match_either_way(children(wanted), children(given))
             return
         for one, other in zip(children(wanted), children(given), strict=True):
             self._match(one, other)
 
     def _match_either_way(
-        self, wanted: tuple[Expression, ...], given: tuple[Expression, ...]
+        self, wanted: tuple[ir.Expression, ...], given: tuple[ir.Expression, ...]
     ) -> None:
         before = dict(self.stands_for)
         try:
@@ -162,7 +152,7 @@ class _Unifier:
             except ScheduleError:
                 raise first from None
 
-    def _bind(self, wanted: Load, load: Load) -> None:
+    def _bind(self, wanted: ir.Load, load: ir.Load) -> None:
         """Let a parameter stand for what is read."""
         text, parameter = expression_text(load), wanted.buffer
         if load.dtype is not parameter.dtype or load.lanes != 1 or load.mask is not None:
@@ -183,16 +173,16 @@ class _Unifier:
             raise self.fail(f"'{load.buffer.name}' is read while it is written")
 
     @property
-    def _target(self) -> Buffer:
+    def _target(self) -> ir.Buffer:
         """The buffer of the result."""
         return self.stands_for[self.row.parameters[0]].buffer
 
-    def _loops_of(self, wanted: Load) -> list[For]:
+    def _loops_of(self, wanted: ir.Load) -> list[ir.For]:
         """The loops that an element of a parameter depends on, one for each of its axes."""
         names = [min(s.name for s in dim_symbols(index)) for index in wanted.indices]
         return [self.loops[name] for name in names]
 
-    def _is_packed(self, wanted: Load, load: Load) -> bool:
+    def _is_packed(self, wanted: ir.Load, load: ir.Load) -> bool:
         """Whether the loops read the elements of a parameter, row by row, out of one row of neighbours."""
         *others, last = load.indices
         steps = dict.fromkeys((loop.var.name for loop in self.loops.values()), 0)
@@ -216,11 +206,11 @@ class _Unifier:
         first: dict[str, Dim] = {loop.var.name: 0 for loop in self.loops.values()}
         return tuple(symbolic.substitute(index, first) for index in indices)
 
-    def _operand(self, parameter: Buffer) -> Expression:
+    def _operand(self, parameter: ir.Buffer) -> ir.Expression:
         """What the instruction is given for a parameter: packed elements as words, totals as they are."""
         load = self.stands_for[parameter]
         if not parameter.shape:
             return load
         count = math.prod(int(str(extent)) for extent in parameter.shape)
-        word = Load(load.buffer, self._first(load.indices), count)
+        word = ir.Load(load.buffer, self._first(load.indices), count)
         return bitcast(word, self.row.operands[self.row.parameters.index(parameter)])

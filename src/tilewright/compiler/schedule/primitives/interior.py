@@ -14,17 +14,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Atom, Dim, Expr, Operation
 from tilewright.compiler.analysis.accesses import facts_of, index_sides
 from tilewright.compiler.analysis.dependence import check_fixed
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Compare,
-    Const,
-    Expression,
-    For,
-    If,
-    Index,
-    Kernel,
-)
 from tilewright.compiler.kernel.rewrite import (
     expressions,
     loads,
@@ -45,7 +36,7 @@ _Extents = Mapping[str, int | None]
 
 
 @primitive
-def interior(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
+def interior(kernel: ir.Kernel, loop: str) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Give the runs of a loop in which every test of a place holds their own code, without the tests.
 
     rewrite:
@@ -67,17 +58,17 @@ def interior(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
         raise ScheduleError(f"'{loop}' tests no place")
     rooms = tests.union(_of_numbers(old, extents))
     asked = [E.compare("ge", E.index(room), E.index(0)) for room in _strictest(rooms)]
-    if any(isinstance(c, Const) and not c.value for c in asked):
+    if any(isinstance(c, ir.Const) and not c.value for c in asked):
         raise ScheduleError(f"no run of '{loop}' is all inside")
-    inside: Body = _without_tests(old, extents, tests)
-    left = [c for c in asked if not isinstance(c, Const)]
+    inside: ir.Body = _without_tests(old, extents, tests)
+    left = [c for c in asked if not isinstance(c, ir.Const)]
     if not left:
         return rewrite(kernel, old, inside), (WHOLE,)
     # One in the other: each is a fact inside.
-    inside = nested((If(condition, ()) for condition in left), inside)
+    inside = nested((ir.If(condition, ()) for condition in left), inside)
     every = functools.reduce(E.and_, left)
     kernel, rest = copy_of(kernel, (old,), old)
-    code = (*inside, If(E.not_(every), rest))
+    code = (*inside, ir.If(E.not_(every), rest))
     return rewrite(kernel, old, code), (WHOLE, copy_piece((old,), rest))
 
 
@@ -92,12 +83,12 @@ def _strictest(rooms: Iterable[Dim]) -> Iterator[Dim]:
         yield rest + found[rest]
 
 
-def _extents(old: For) -> _Extents:
+def _extents(old: ir.For) -> _Extents:
     around = (old, *loops(old.body))
     return {x.var.name: x.extent if isinstance(x.extent, int) else None for x in around}
 
 
-def _tests(old: For, extents: _Extents) -> Iterator[Dim]:
+def _tests(old: ir.For, extents: _Extents) -> Iterator[Dim]:
     """What is at least 0 where each comparison that decides whether places are read holds throughout."""
     for load in loads(old.body):
         if load.mask is None:
@@ -108,10 +99,10 @@ def _tests(old: For, extents: _Extents) -> Iterator[Dim]:
                 yield room
 
 
-def _throughout(test: Expression, extents: _Extents) -> Dim | None:
+def _throughout(test: ir.Expression, extents: _Extents) -> Dim | None:
     """What is at least 0 where a comparison holds in all iterations; None where that cannot be said beforehand."""
-    sides = index_sides(test) if isinstance(test, Compare) else None
-    said = facts_of(test.op, *sides) if isinstance(test, Compare) and sides else ()
+    sides = index_sides(test) if isinstance(test, ir.Compare) else None
+    said = facts_of(test.op, *sides) if isinstance(test, ir.Compare) and sides else ()
     return _least(said[0][1] - said[0][0], extents) if len(said) == 1 else None
 
 
@@ -132,10 +123,10 @@ def _least(value: Dim, extents: _Extents) -> Dim | None:
     return value
 
 
-def _of_numbers(old: For, extents: _Extents) -> Iterator[Dim]:
+def _of_numbers(old: ir.For, extents: _Extents) -> Iterator[Dim]:
     """When the extremes in numbers are constant throughout."""
     for value in expressions(old.body):
-        if isinstance(value, Index):
+        if isinstance(value, ir.Index):
             for atom in symbolic.atoms(value.dim):
                 found = _constant_arm(atom, extents)
                 if found is not None:
@@ -176,13 +167,13 @@ def _settled_atom(atom: Atom, extents: _Extents) -> Dim:
     return atom.rebuild(lambda part: _settled(part, extents))
 
 
-def _without_tests(old: For, extents: _Extents, tests: frozenset[Dim]) -> Body:
+def _without_tests(old: ir.For, extents: _Extents, tests: frozenset[Dim]) -> ir.Body:
     """The loop with all tests held and the numbers constant."""
 
-    def held(value: Expression) -> Expression:
-        if isinstance(value, Compare) and _throughout(value, extents) in tests:
+    def held(value: ir.Expression) -> ir.Expression:
+        if isinstance(value, ir.Compare) and _throughout(value, extents) in tests:
             return E.const(True, dtypes.bool_)
-        if isinstance(value, Index) and value.lanes == 1:
+        if isinstance(value, ir.Index) and value.lanes == 1:
             return E.index(_settled(value.dim, extents), value.dtype)
         return without_decided(value)
 

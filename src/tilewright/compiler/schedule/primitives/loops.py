@@ -21,16 +21,8 @@ from tilewright.compiler.analysis.dependence import (
     only_inside,
     private_buffers,
 )
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Compare,
-    For,
-    If,
-    Kernel,
-    LoopKind,
-    Statement,
-)
 from tilewright.compiler.kernel.rewrite import FreshNames, loops, only_statement, substitute
 from tilewright.compiler.schedule.handles import LoopName
 from tilewright.compiler.schedule.trace import primitive
@@ -48,7 +40,7 @@ from tilewright.compiler.schedule.tree import (
 E = Expressions
 
 
-def dim_argument(kernel: Kernel, value: Dim | str, around: Sequence[For] = ()) -> Dim:
+def dim_argument(kernel: ir.Kernel, value: Dim | str, around: Sequence[ir.For] = ()) -> Dim:
     """A size given as number, dimension or text, with the bounds of the kernel's symbols."""
     parsed = symbolic.parse(value) if isinstance(value, str) else value
     known = {s.name: symbolic.Expr.of_atom(s) for s in kernel.dims}
@@ -59,7 +51,7 @@ def dim_argument(kernel: Kernel, value: Dim | str, around: Sequence[For] = ()) -
     return symbolic.substitute(parsed, known)
 
 
-def _two_names(kernel: Kernel, loop: str, into: Sequence[str] | None) -> tuple[str, str]:
+def _two_names(kernel: ir.Kernel, loop: str, into: Sequence[str] | None) -> tuple[str, str]:
     if into is None:
         names = FreshNames.of(kernel)
         return names.fresh(f"{loop}_o"), names.fresh(f"{loop}_i")
@@ -69,7 +61,7 @@ def _two_names(kernel: Kernel, loop: str, into: Sequence[str] | None) -> tuple[s
     return outer, inner
 
 
-def rebind(body: Body, name: str, value: Dim) -> Body:
+def rebind(body: ir.Body, name: str, value: Dim) -> ir.Body:
     """`body` with a loop variable replaced; `value` may use a new variable of the same name.
 
     Symbols are equal by name, so one with new bounds must come in by way of another name.
@@ -82,12 +74,12 @@ def rebind(body: Body, name: str, value: Dim) -> Body:
 
 @primitive
 def split(
-    kernel: Kernel,
+    kernel: ir.Kernel,
     loop: str,
     factor: int,
     tail: str = "guard",
     into: Sequence[str] | None = None,
-) -> tuple[Kernel, tuple[LoopName, LoopName]]:
+) -> tuple[ir.Kernel, tuple[LoopName, LoopName]]:
     """Split a loop in two; `tail` says what happens when `factor` does not divide the extent.
 
     rewrite:
@@ -125,23 +117,23 @@ def split(
     return rewrite(kernel, old, (nest,)), (LoopName(outer), LoopName(inner))
 
 
-def _guard_inside(index: Dim, extent: Dim, body: Body) -> Body:
+def _guard_inside(index: Dim, extent: Dim, body: ir.Body) -> ir.Body:
     """The guard as deep as `body` is a perfect nest, so that its loops can still be reordered."""
     inner = only_statement(body)
-    if isinstance(inner, For):
+    if isinstance(inner, ir.For):
         return (with_inner(inner, _guard_inside(index, extent, inner.body)),)
     return (guard(index, extent, body),)
 
 
-def guard(index: Dim, extent: Dim, body: Body) -> Statement:
+def guard(index: Dim, extent: Dim, body: ir.Body) -> ir.Statement:
     """`body` where `index < extent`."""
-    return If(Compare("lt", E.index(index), E.index(extent)), body)
+    return ir.If(ir.Compare("lt", E.index(index), E.index(extent)), body)
 
 
 @primitive
 def fuse(
-    kernel: Kernel, outer: str, inner: str, into: str | None = None
-) -> tuple[Kernel, LoopName]:
+    kernel: ir.Kernel, outer: str, inner: str, into: str | None = None
+) -> tuple[ir.Kernel, LoopName]:
     """Make one loop of two perfectly nested ones.
 
     rewrite:
@@ -181,7 +173,7 @@ def fuse(
 
 
 @primitive
-def reorder(kernel: Kernel, order: Sequence[str]) -> Kernel:
+def reorder(kernel: ir.Kernel, order: Sequence[str]) -> ir.Kernel:
     """Put perfectly nested loops in another order, outermost first.
 
     rewrite:
@@ -216,7 +208,7 @@ def reorder(kernel: Kernel, order: Sequence[str]) -> Kernel:
     return rewrite(kernel, first, nested(wanted, nest[positions[-1]].body))
 
 
-def _check_extents(wanted: Sequence[For]) -> None:
+def _check_extents(wanted: Sequence[ir.For]) -> None:
     inside = {s.var.name for s in wanted}
     for statement in wanted:
         late = sorted(
@@ -229,9 +221,9 @@ def _check_extents(wanted: Sequence[For]) -> None:
         inside.discard(statement.var.name)
 
 
-def _moved_inward(before: Sequence[For], after: Sequence[For]) -> list[For] | None:
+def _moved_inward(before: Sequence[ir.For], after: Sequence[ir.For]) -> list[ir.For] | None:
     """The fewest loops that go inward while all others keep their order; None if there are others."""
-    inward: list[For] = []
+    inward: list[ir.For] = []
     rest = list(after)
     for loop in before:
         if rest and rest[0] is loop:
@@ -243,7 +235,7 @@ def _moved_inward(before: Sequence[For], after: Sequence[For]) -> list[For] | No
     return None if rest else inward
 
 
-def _is_parallel(kernel: Kernel, loop: For, innermost: For) -> bool:
+def _is_parallel(kernel: ir.Kernel, loop: ir.For, innermost: ir.For) -> bool:
     """Whether iterations of `loop` share nothing but what is private to those of `innermost`."""
     private = frozenset(
         only_inside(private_buffers(innermost.body), kernel.body, innermost)
@@ -253,7 +245,7 @@ def _is_parallel(kernel: Kernel, loop: For, innermost: For) -> bool:
     return conflict(writes, found, (loop.var,), private) is None
 
 
-def _check_permutable(kernel: Kernel, nest: Sequence[For]) -> None:
+def _check_permutable(kernel: ir.Kernel, nest: Sequence[ir.For]) -> None:
     found = carried(nest[-1], tuple(s.var for s in nest[:-1]), scope=kernel.body)
     if found is not None:
         raise ScheduleError(
@@ -264,10 +256,10 @@ def _check_permutable(kernel: Kernel, nest: Sequence[For]) -> None:
 
 @primitive
 def tile(
-    kernel: Kernel,
+    kernel: ir.Kernel,
     loop_factors: Sequence[Sequence[object]],
     tail: str = "guard",
-) -> tuple[Kernel, tuple[LoopName, ...]]:
+) -> tuple[ir.Kernel, tuple[LoopName, ...]]:
     """Split several perfectly nested loops and move the inner halves inside.
 
     rewrite:
@@ -290,7 +282,7 @@ def tile(
 
 
 @primitive
-def unroll(kernel: Kernel, loop: str) -> Kernel:
+def unroll(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Mark a loop to be written out.
 
     rewrite:
@@ -303,11 +295,11 @@ def unroll(kernel: Kernel, loop: str) -> Kernel:
     old = find(kernel, loop)
     if not isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' cannot be unrolled: its extent is '{old.extent}'")
-    return rewrite(kernel, old, (replace(old, kind=LoopKind.UNROLL),))
+    return rewrite(kernel, old, (replace(old, kind=ir.LoopKind.UNROLL),))
 
 
 @primitive
-def vectorize(kernel: Kernel, loop: str) -> Kernel:
+def vectorize(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Mark a loop to run as the lanes of vectors.
 
     rewrite:
@@ -328,4 +320,4 @@ def vectorize(kernel: Kernel, loop: str) -> Kernel:
         raise ScheduleError(
             f"'{loop}' cannot be vectorized: its iterations meet in '{met.name}'"
         )
-    return rewrite(kernel, old, (replace(old, kind=LoopKind.VECTOR),))
+    return rewrite(kernel, old, (replace(old, kind=ir.LoopKind.VECTOR),))

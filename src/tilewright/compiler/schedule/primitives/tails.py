@@ -20,19 +20,8 @@ from tilewright.compiler.analysis.dependence import (
     private_buffers,
 )
 from tilewright.compiler.analysis.proofs import within
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Buffer,
-    Compare,
-    Const,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Statement,
-    walk,
-)
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     map_body,
@@ -61,56 +50,61 @@ E = Expressions
 
 
 def copy_of(
-    kernel: Kernel, body: Body, original: Statement, names: FreshNames | None = None
-) -> tuple[Kernel, Body]:
+    kernel: ir.Kernel,
+    body: ir.Body,
+    original: ir.Statement,
+    names: FreshNames | None = None,
+) -> tuple[ir.Kernel, ir.Body]:
     """`body`, made from `original`, with its own loop names and copies of its private buffers.
 
     Buffers that other code reads stay shared.  The kernel is that with the new buffers.
     """
     names = names or FreshNames.of(kernel)
     own = {
-        b: Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
+        b: ir.Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
         for b in only_inside(private_buffers(body), kernel.body, original)
     }
     copy = replace_buffers(rename_loops(body, names), own)
     return add_locals(kernel, own.values()), copy
 
 
-Case: TypeAlias = tuple[Expression | None, Body]
+Case: TypeAlias = tuple[ir.Expression | None, ir.Body]
 """When code runs, always if that is None, and the code; without any, there is no such case."""
 
 
 def in_cases(
-    kernel: Kernel, old: For, cases: Iterable[Case], names: FreshNames | None = None
-) -> tuple[Kernel, tuple[Piece, ...]]:
+    kernel: ir.Kernel, old: ir.For, cases: Iterable[Case], names: FreshNames | None = None
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Put code of its own for each of some cases in the place of a loop: the first keeps its names, the others are copies.
 
     Returns: a piece for each case that there is, which what is known of sizes does not rule out.
     """
     names = names or FreshNames.of(kernel)
-    code: list[Statement] = []
+    code: list[ir.Statement] = []
     parts: list[Piece] = []
     for number, (condition, body) in enumerate(cases):
-        is_known = isinstance(condition, Const)
+        is_known = isinstance(condition, ir.Const)
         if not body or (is_known and not condition.value):
             continue
         made = body
         if number:
             kernel, made = copy_of(kernel, body, old, names)
         parts.append(copy_piece(body, made) if number else WHOLE)
-        code += made if condition is None or is_known else (If(condition, made),)
+        code += made if condition is None or is_known else (ir.If(condition, made),)
     return rewrite(kernel, old, code), tuple(parts)
 
 
-def _run_of(old: For, extent: Dim, body: Body, first: Dim = 0) -> For:
+def _run_of(old: ir.For, extent: Dim, body: ir.Body, first: Dim = 0) -> ir.For:
     """A loop that runs `body`, that of `old` or a part of it, for `extent` iterations from `first` on."""
     var = loop_symbol(old.var.name, extent)
     body = rebind(body, var.name, first + reference(var))
-    return For(var, extent, body, old.kind, old.reduction)
+    return ir.For(var, extent, body, old.kind, old.reduction)
 
 
 @primitive
-def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[Piece, ...]]:
+def partition(
+    kernel: ir.Kernel, loop: str, at: Dim | str
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Cut a loop in two at iteration `at`, each part with its own code.
 
     rewrite:
@@ -135,8 +129,8 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[P
 
 @primitive
 def specialize(
-    kernel: Kernel, loop: str, at: str | None = None, tail: str = "exact"
-) -> tuple[Kernel, tuple[Piece, ...]]:
+    kernel: ir.Kernel, loop: str, at: str | None = None, tail: str = "exact"
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Give the full and the last, partial run of a guarded loop their own code without guard.
 
     rewrite:
@@ -169,8 +163,8 @@ def specialize(
 
 @primitive
 def shorten(
-    kernel: Kernel, loop: str, extent: int, at: str | None = None
-) -> tuple[Kernel, tuple[Piece, ...]]:
+    kernel: ir.Kernel, loop: str, extent: int, at: str | None = None
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Give a guarded loop its own code for where no iteration from `extent` on passes the guard.
 
     rewrite:
@@ -197,8 +191,8 @@ def shorten(
 
 
 def _guarded(
-    kernel: Kernel, loop: str, at: str | None
-) -> tuple[For, For, tuple[Expression, Dim, Dim]]:
+    kernel: ir.Kernel, loop: str, at: str | None
+) -> tuple[ir.For, ir.For, tuple[ir.Expression, Dim, Dim]]:
     """A guarded loop, the loop in front of which its cases are told apart, and the guard."""
     old = find(kernel, loop)
     top = find_inside(kernel, loop if at is None else at)
@@ -208,19 +202,19 @@ def _guarded(
     if found is None:
         raise ScheduleError(f"'{loop}' has no guard to specialize on")
     condition, rest, _ = found
-    check_guard_fixed(If(condition, old.body), (top,))
+    check_guard_fixed(ir.If(condition, old.body), (top,))
     _check_private_outside(old, condition)
     path = path_to((top,), old)
     if path is None:
         raise ScheduleError(f"'{loop}' is not inside '{at}'")
-    inside = {s.var.name for s in (*path, old) if isinstance(s, For)}
+    inside = {s.var.name for s in (*path, old) if isinstance(s, ir.For)}
     if not inside.isdisjoint(symbolic.names_in((rest,))):
         raise ScheduleError(f"which case '{loop}' is in changes inside '{at}'")
     return old, top, found
 
 
 @primitive
-def trim(kernel: Kernel, loop: str) -> Kernel:
+def trim(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Leave out the iterations at the end of a loop that nobody sees.
 
     rewrite:
@@ -246,7 +240,7 @@ def trim(kernel: Kernel, loop: str) -> Kernel:
 
 
 @primitive
-def widen(kernel: Kernel, loop: str, extent: int) -> tuple[Kernel, LoopName]:
+def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopName]:
     """Let a loop whose length only a call knows run a known number of times, the last of them for nothing.
 
     rewrite:
@@ -269,7 +263,7 @@ def widen(kernel: Kernel, loop: str, extent: int) -> tuple[Kernel, LoopName]:
     return rewrite(kernel, old, (with_inner(wide, (inside,)),)), LoopName(loop)
 
 
-def _check_private_outside(loop: For, condition: Expression) -> None:
+def _check_private_outside(loop: ir.For, condition: ir.Expression) -> None:
     """What a guarded iteration does outside its guard must stay within the iteration."""
     private = private_buffers(loop.body)
     unguarded = map_body(
@@ -282,11 +276,11 @@ def _check_private_outside(loop: For, condition: Expression) -> None:
             )
 
 
-def guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
+def guard_of(loop: ir.For) -> tuple[ir.Expression, Dim, Dim] | None:
     """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n."""
     if not isinstance(loop.extent, int) or loop.extent < 1:
         return None
-    for condition in (s.condition for s in walk(loop.body) if isinstance(s, If)):
+    for condition in (s.condition for s in ir.walk(loop.body) if isinstance(s, ir.If)):
         sides = guard_sides(condition)
         if sides is None:
             continue
@@ -298,30 +292,30 @@ def guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
     return None
 
 
-def guard_sides(condition: Expression) -> tuple[Dim, Dim] | None:
+def guard_sides(condition: ir.Expression) -> tuple[Dim, Dim] | None:
     """`(index, extent)` of a condition `index < extent`."""
-    if not isinstance(condition, Compare) or condition.op != "lt":
+    if not isinstance(condition, ir.Compare) or condition.op != "lt":
         return None
     return index_sides(condition)
 
 
-def _without(body: Body, condition: Expression) -> Body:
+def _without(body: ir.Body, condition: ir.Expression) -> ir.Body:
     """`body` with the guards on `condition` opened."""
 
-    def opened(statement: Statement) -> Statement | Body:
+    def opened(statement: ir.Statement) -> ir.Statement | ir.Body:
         return statement.body if _is_guard(statement, condition) else statement
 
     return map_body(body, statement=opened)
 
 
-def _is_guard(statement: Statement, condition: Expression) -> TypeGuard[If]:
-    return isinstance(statement, If) and statement.condition is condition
+def _is_guard(statement: ir.Statement, condition: ir.Expression) -> TypeGuard[ir.If]:
+    return isinstance(statement, ir.If) and statement.condition is condition
 
 
 @primitive
 def split_counts(
-    kernel: Kernel, loop: str, block: int = 0
-) -> tuple[Kernel, tuple[Piece, ...]]:
+    kernel: ir.Kernel, loop: str, block: int = 0
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Give each number of times that a short loop of unknown length may run its own code.
 
     rewrite:
@@ -367,8 +361,8 @@ def split_counts(
 
 @primitive
 def split_powers(
-    kernel: Kernel, loop: str, largest: int
-) -> tuple[Kernel, tuple[Piece, ...]]:
+    kernel: ir.Kernel, loop: str, largest: int
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Run a short loop of unknown length as blocks of `largest`, ..., 4, 2, 1 iterations.
 
     rewrite:

@@ -16,19 +16,8 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import known_facts
 from tilewright.compiler.analysis.proofs import within
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Buffer,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Load,
-    Space,
-    Statement,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     body_if_defined,
@@ -69,8 +58,8 @@ E: Final = Expressions
 
 @primitive
 def version(
-    kernel: Kernel, loop: str, size: Dim | str, least: int
-) -> tuple[Kernel, tuple[Piece, ...]]:
+    kernel: ir.Kernel, loop: str, size: Dim | str, least: int
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Give a loop two codes: for where a size is at least so large, and for where it is not.
 
     rewrite:
@@ -86,15 +75,15 @@ def version(
     if isinstance(limit, int):
         raise ScheduleError(f"{limit} is known before a call")
     kernel, other = copy_of(kernel, (old,), old)
-    large = If(E.compare("ge", E.index(limit), E.index(least)), (old,))
-    small = If(E.compare("lt", E.index(limit), E.index(least)), other)
+    large = ir.If(E.compare("ge", E.index(limit), E.index(least)), (old,))
+    small = ir.If(E.compare("lt", E.index(limit), E.index(least)), other)
     return rewrite(kernel, old, (large, small)), (WHOLE, copy_piece((old,), other))
 
 
 @primitive
 def version_of_sizes(
-    kernel: Kernel, loop: str, size: Dim | str, numbers: Sequence[int]
-) -> tuple[Kernel, tuple[Piece, ...]]:
+    kernel: ir.Kernel, loop: str, size: Dim | str, numbers: Sequence[int]
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Give a loop its own code for each of some numbers that a size may be; the last part is for all others.
 
     Loops around that run once where the size is such a number are at 0 there.  A number that makes a divisor 0, as 2 does
@@ -117,9 +106,9 @@ def version_of_sizes(
     if not isinstance(symbol, Symbol) or symbol not in kernel.dims:
         raise ScheduleError(f"{limit} is no size of its own")
     names = FreshNames.of(kernel)
-    code: list[Statement] = []
+    code: list[ir.Statement] = []
     parts: list[Piece] = []
-    others: list[Expression] = []
+    others: list[ir.Expression] = []
     for number in numbers:
         dims = _known_where(symbol.name, number, around)
         if dims is None:
@@ -130,14 +119,14 @@ def version_of_sizes(
             continue
         kernel = extended
         parts.append(copy_piece((old,), copy))
-        code.append(If(E.compare("eq", E.index(limit), E.index(number)), known))
+        code.append(ir.If(E.compare("eq", E.index(limit), E.index(number)), known))
         others.append(E.compare("ne", E.index(limit), E.index(number)))
     if others:
-        code.append(If(functools.reduce(E.and_, others), (old,)))
+        code.append(ir.If(functools.reduce(E.and_, others), (old,)))
     return rewrite(kernel, old, code or (old,)), (*parts, WHOLE)
 
 
-def _known_where(name: str, number: int, around: Sequence[For]) -> dict[str, Dim] | None:
+def _known_where(name: str, number: int, around: Sequence[ir.For]) -> dict[str, Dim] | None:
     """What symbols are where a size is a number: that size, and loops around that run once; None if a divisor is 0."""
     known: dict[str, Dim] = {name: number}
     for loop in around:
@@ -151,8 +140,8 @@ def _known_where(name: str, number: int, around: Sequence[For]) -> dict[str, Dim
 
 @primitive
 def precompute_factors(
-    kernel: Kernel, loop: str, lane: str
-) -> tuple[Kernel, tuple[BufferName, LoopName]]:
+    kernel: ir.Kernel, loop: str, lane: str
+) -> tuple[ir.Kernel, tuple[BufferName, LoopName]]:
     """Compute the factors that a sum's steps have in common for all iterations of a loop in front of it.
 
     Products that one step adds get a loop of their own; what scales them is part of the factors.  Factors of
@@ -180,20 +169,21 @@ def precompute_factors(
     _check_exists(kernel, old, found)
     names = FreshNames.of(kernel)
     dtype = found.factors[0].dtype
-    made = Buffer(names.fresh("factors"), dtype, found.shape, Space.WORKGROUP)
+    made = ir.Buffer(names.fresh("factors"), dtype, found.shape, ir.Space.WORKGROUP)
     each = tuple(
-        Store(made, found.place(part), factor) for part, factor in enumerate(found.factors)
+        ir.Store(made, found.place(part), factor)
+        for part, factor in enumerate(found.factors)
     )
     copy = rename_loops(nested(bare(found.loops), each), names)
     terms = make_loop(names.fresh("part"), len(found.factors), (), reduction=True)
     part = reference(terms.var)
-    left = Load(found.left.buffer, found.index(part))
-    total = Load(found.total.buffer, found.total.indices)
-    value = E.binary("add", total, E.binary("mul", left, Load(made, found.place(part))))
-    step = Store(found.total.buffer, found.total.indices, value)
+    left = ir.Load(found.left.buffer, found.index(part))
+    total = ir.Load(found.total.buffer, found.total.indices)
+    value = E.binary("add", total, E.binary("mul", left, ir.Load(made, found.place(part))))
+    step = ir.Store(found.total.buffer, found.total.indices, value)
     changed = swap((old,), found.total, (with_inner(terms, (step,)),))
     (outermost,) = copy
-    assert isinstance(outermost, For), "factors depend on a loop"
+    assert isinstance(outermost, ir.For), "factors depend on a loop"
     kernel = add_locals(rewrite(kernel, old, (*copy, *changed)), (made,))
     return kernel, (BufferName(made.name), LoopName(outermost.var.name))
 
@@ -211,12 +201,12 @@ class CommonFactors:
         factors: with their scale.
     """
 
-    loops: tuple[For, ...]
-    total: Store
-    left: Load
+    loops: tuple[ir.For, ...]
+    total: ir.Store
+    left: ir.Load
     axis: int
     stride: int
-    factors: tuple[Expression, ...]
+    factors: tuple[ir.Expression, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -235,25 +225,29 @@ class CommonFactors:
         return (*self.left.indices[: self.axis], moved, *self.left.indices[self.axis + 1 :])
 
 
-def common_factors(loop: For, lane: str) -> CommonFactors | None:
+def common_factors(loop: ir.For, lane: str) -> CommonFactors | None:
     """What `precompute_factors` would make in front of a loop; None where it does not apply."""
     sums = [
         s
         for s in loops((loop,))
-        if s.reduction and isinstance(only_statement(s.body), Store)
+        if s.reduction and isinstance(only_statement(s.body), ir.Store)
     ]
     if len(sums) != 1:
         return None
     store = only_statement(sums[0].body)
     path = path_to((loop,), sums[0])
-    if not isinstance(store, Store) or path is None or any(isinstance(s, If) for s in path):
+    if (
+        not isinstance(store, ir.Store)
+        or path is None
+        or any(isinstance(s, ir.If) for s in path)
+    ):
         return None
     found = _products(store)
     if found is None:
         return None
     lefts, factors = found
     moved = _evenly_apart(lefts)
-    around = [s for s in (*path, sums[0]) if isinstance(s, For) and s is not loop]
+    around = [s for s in (*path, sums[0]) if isinstance(s, ir.For) and s is not loop]
     used = {s.name for value in factors for s in expression_symbols(value)}
     inside = [x for x in around if x.var.name in used]
     read = {load.buffer for value in factors for load in loads(value)}
@@ -269,20 +263,26 @@ def common_factors(loop: For, lane: str) -> CommonFactors | None:
     return CommonFactors(order, store, lefts[0], *moved, factors)
 
 
-def _products(store: Store) -> tuple[list[Load], tuple[Expression, ...]] | None:
+def _products(store: ir.Store) -> tuple[list[ir.Load], tuple[ir.Expression, ...]] | None:
     """The left elements and the scaled right factors of what a store adds to its element."""
     term = _added(store)
     if term is None:
         return None
-    scale: Expression | None = None
-    if isinstance(term, Binary) and term.op == "mul" and isinstance(term.left, Binary):
+    scale: ir.Expression | None = None
+    if (
+        isinstance(term, ir.Binary)
+        and term.op == "mul"
+        and isinstance(term.left, ir.Binary)
+    ):
         term, scale = term.left, term.right
-    lefts: list[Load] = []
-    factors: list[Expression] = []
+    lefts: list[ir.Load] = []
+    factors: list[ir.Expression] = []
     while True:
-        last = term.right if isinstance(term, Binary) and term.op == "add" else term
+        last = term.right if isinstance(term, ir.Binary) and term.op == "add" else term
         if not (
-            isinstance(last, Binary) and last.op == "mul" and isinstance(last.left, Load)
+            isinstance(last, ir.Binary)
+            and last.op == "mul"
+            and isinstance(last.left, ir.Load)
         ):
             return None
         lefts.insert(0, last.left)
@@ -290,19 +290,19 @@ def _products(store: Store) -> tuple[list[Load], tuple[Expression, ...]] | None:
         factors.insert(0, factor)
         if last is term:
             return lefts, tuple(factors)
-        assert isinstance(term, Binary), "what has a last term is a sum"
+        assert isinstance(term, ir.Binary), "what has a last term is a sum"
         term = term.left
 
 
-def _added(store: Store) -> Expression | None:
+def _added(store: ir.Store) -> ir.Expression | None:
     """What a store adds to its element."""
     value = store.value
-    if not isinstance(value, Binary) or value.op != "add":
+    if not isinstance(value, ir.Binary) or value.op != "add":
         return None
     return value.right if is_target(value.left, store) else None
 
 
-def _evenly_apart(found: Sequence[Load]) -> tuple[int, int] | None:
+def _evenly_apart(found: Sequence[ir.Load]) -> tuple[int, int] | None:
     """(axis, stride) if each element lies as far behind the one before it, along one axis of a buffer."""
     first = found[0]
     if any(
@@ -322,7 +322,7 @@ def _evenly_apart(found: Sequence[Load]) -> tuple[int, int] | None:
     return moved[0][0], moved[0][1]
 
 
-def _check_exists(kernel: Kernel, loop: For, found: CommonFactors) -> None:
+def _check_exists(kernel: ir.Kernel, loop: ir.For, found: CommonFactors) -> None:
     facts = known_facts(path_to(kernel.body, loop) or ())
     for load in {id(x): x for factor in found.factors for x in loads(factor)}.values():
         pairs = zip(load.indices, load.buffer.shape, strict=True)
