@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar, final, get_args
 
@@ -83,21 +83,16 @@ _OF_INDICES: Final = frozenset({Role.INDEX, Role.INDICES})
 
 @final
 class Fields:
-    """The fields of one class of nodes; `plan` says where those are that hold no plain data, and their images."""
+    """The fields of one class of nodes; `rebuilt` is the image of a node that a mutator makes of those of its fields."""
 
-    __slots__ = ("data", "dims", "has_dims", "kind", "operands", "plan", "read", "roles")
+    __slots__ = ("data", "dims", "has_dims", "kind", "operands", "read", "rebuilt", "roles")
 
     def __init__(self, kind: type[Any]) -> None:
         self.kind: type[Any] = kind
         self.roles: dict[str, Role] = _roles(kind)
         names = list(self.roles)
-        visits = _VISITS if kind in get_args(Expression) else _VISITS_OF_STATEMENTS
         self.read: Callable[[Any], tuple[Any, ...]] = _reader(names)
-        self.plan: tuple[tuple[int, Callable[[Mutator, Any], Any] | None], ...] = tuple(
-            (place, visits[role])
-            for place, role in enumerate(self.roles.values())
-            if role is not Role.DATA
-        )
+        self.rebuilt: Callable[[Mutator, Any], Any] = _rebuilder(kind, self.roles)
         self.operands: Callable[[Any], tuple[Expression, ...]] = self._reader_of(
             _OF_EXPRESSIONS
         )
@@ -274,24 +269,27 @@ class Mutator:
 
     def rebuilt(self, node: NodeT) -> NodeT:
         """`node` with the images of what it holds."""
-        fields = _FIELDS[type(node)]
-        parts = fields.read(node)
-        images: list[Any] | None = None
-        for place, visit in fields.plan:
-            part = parts[place]
-            image = visit(self, part) if visit else self.expression(part)
-            if image is not part:
-                if images is None:
-                    images = list(parts)
-                images[place] = image
-        return node if images is None else fields.kind(*images)
+        return _FIELDS[type(node)].rebuilt(self, node)
 
 
-# --- the images of fields, by role; operands stand in `rebuilt`, for they are most ----------------
-
-
-def _optional(mutator: Mutator, part: Expression | None) -> Expression | None:
-    return None if part is None else mutator.expression(part)
+def _rebuilder(kind: type[Any], roles: Mapping[str, Role]) -> Callable[[Mutator, Any], Any]:
+    """`Mutator.rebuilt` for one class, from source: nothing of the compiler is called more often."""
+    images = _IMAGES if kind in get_args(Expression) else _IMAGES_OF_STATEMENTS
+    held = [name for name, role in roles.items() if role in images]
+    lines = ["def rebuilt(mutator, node):", *(f"    {x} = node.{x}" for x in held)]
+    lines += [f"    new_{x} = {images[roles[x]].format(x)}" for x in held]
+    same = " and ".join(f"new_{x} is {x}" for x in held) or "True"
+    given = ", ".join(f"new_{x}" if x in held else f"node.{x}" for x in roles)
+    lines.append(f"    return node if {same} else _kind({given})")
+    names: dict[str, Any] = {
+        "_kind": kind,
+        "_operands": _operands,
+        "_index": _index,
+        "_indices": _indices,
+        "_indices_of_statement": _indices_of_statement,
+    }
+    exec("\n".join(lines), names)
+    return names["rebuilt"]
 
 
 def _operands(mutator: Mutator, part: tuple[Expression, ...]) -> tuple[Expression, ...]:
@@ -325,22 +323,23 @@ def _is_same(new: Dim, old: Dim) -> bool:
     return new is old or (new == old and not symbolic.opaques(new))
 
 
-_VISITS: Final[dict[Role, Callable[[Mutator, Any], Any] | None]] = {
-    Role.OPERAND: None,
-    Role.OPTIONAL: _optional,
-    Role.OPERANDS: _operands,
-    Role.INDEX: _index,
-    Role.INDICES: _indices,
-    Role.BUFFER: lambda mutator, part: mutator.buffer(part),
-    Role.VARIABLE: lambda mutator, part: mutator.variable(part),
-    Role.BODY: lambda mutator, part: mutator.body(part),
+_IMAGES: Final[Mapping[Role, str]] = {
+    Role.OPERAND: "mutator.expression({0})",
+    Role.OPTIONAL: "None if {0} is None else mutator.expression({0})",
+    Role.OPERANDS: "_operands(mutator, {0})",
+    Role.INDEX: "_index(mutator, {0})",
+    Role.INDICES: "_indices(mutator, {0})",
+    Role.BUFFER: "mutator.buffer({0})",
+    Role.VARIABLE: "mutator.variable({0})",
+    Role.BODY: "mutator.body({0})",
 }
+"""The image of a field, as source: what is not here is plain data."""
 # Expressions are shared, so one whose indices are equal stays; equal symbols may have other bounds, which
 # statements take over.
-_VISITS_OF_STATEMENTS: Final[dict[Role, Callable[[Mutator, Any], Any] | None]] = {
-    **_VISITS,
-    Role.INDEX: lambda mutator, part: mutator.dim(part),
-    Role.INDICES: _indices_of_statement,
+_IMAGES_OF_STATEMENTS: Final[Mapping[Role, str]] = {
+    **_IMAGES,
+    Role.INDEX: "mutator.dim({0})",
+    Role.INDICES: "_indices_of_statement(mutator, {0})",
 }
 _FIELDS: Final[dict[type[Any], Fields]] = {
     kind: Fields(kind) for kind in (*get_args(Expression), *get_args(Statement))
