@@ -25,7 +25,12 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import is_target, loads_of, subexpressions
+from tilewright.compiler.kernel.rewrite import (
+    buffers_of,
+    is_target,
+    loads_of,
+    subexpressions,
+)
 
 _KNOWN_STORES: Final = 4096
 """Stores whose operators are remembered: they are frozen, and most of a kernel stays as it is between two looks."""
@@ -60,13 +65,26 @@ def accesses(
     inner: tuple[For, ...] = (),
     facts: tuple[Fact, ...] = (),
     guards: tuple[Expression, ...] = (),
+    of: Buffer | None = None,
 ) -> list[Access]:
-    """Every access in `body`, in program order (a store's loads before its write)."""
+    """Every access in `body`, in program order (a store's loads before its write).
+
+    Args:
+        body: where they are.
+        inner: the loops around it, of those that count.
+        facts: what is known there.
+        guards: the conditions around it.
+        of: the only buffer whose accesses are wanted; None for all.
+    """
     found: list[Access] = []
     for statement in body:
+        if of is not None and of not in buffers_of(statement):
+            continue
         store = statement if isinstance(statement, Store) else None
         update = None if store is None else update_operator(store)
         for load in loads_of(statement):
+            if of is not None and load.buffer is not of:
+                continue
             is_updated = update and store and is_target(load, store)
             of_update = update if is_updated else None
             found.append(
@@ -75,7 +93,7 @@ def accesses(
                     facts, load.stride, guards,
                 )
             )  # fmt: skip
-        if store is not None:
+        if store is not None and of in (None, store.buffer):
             lanes = store.value.lanes
             found.append(
                 Access(
@@ -84,11 +102,11 @@ def accesses(
                 )
             )  # fmt: skip
         elif isinstance(statement, For):
-            found.extend(accesses(statement.body, (*inner, statement), facts, guards))
+            found += accesses(statement.body, (*inner, statement), facts, guards, of)
         elif isinstance(statement, If):
             more = tuple(known_facts((statement,)))
             inside = (*guards, statement.condition)
-            found.extend(accesses(statement.body, inner, (*facts, *more), inside))
+            found += accesses(statement.body, inner, (*facts, *more), inside, of)
     return found
 
 

@@ -175,10 +175,13 @@ def private_buffers(body: Sequence[Statement]) -> list[Buffer]:
 
     The caller must know that nothing after `body` reads them (`live_outside`).
     """
+    if all(b.space is Space.DEVICE for s in body for b in buffers_of(s)):
+        return []
     found = accesses(body)
     changed = _changed(found)
     local = [a.buffer for a in found if a.write and a.buffer.space is not Space.DEVICE]
-    return [b for b in dict.fromkeys(local) if _reads_its_own(b, found, changed)]
+    own = ((b, [a for a in found if a.buffer is b]) for b in dict.fromkeys(local))
+    return [b for b, order in own if _reads_its_own(order, changed)]
 
 
 def is_private(body: Sequence[Statement], buffer: Buffer) -> bool:
@@ -188,15 +191,12 @@ def is_private(body: Sequence[Statement], buffer: Buffer) -> bool:
 
 def reads_its_own(body: Sequence[Statement], buffer: Buffer) -> bool:
     """Whether code writes a buffer, wherever it lies, and reads of it only what it wrote before."""
-    found = accesses(body)
-    changed = _changed(found)
-    return buffer in changed and _reads_its_own(buffer, found, changed)
+    order = accesses(body, of=buffer)
+    is_written = any(access.write for access in order)
+    return is_written and _reads_its_own(order, buffers_written(body).keys())
 
 
-def _reads_its_own(
-    buffer: Buffer, found: Sequence[Access], changed: AbstractSet[Buffer]
-) -> bool:
-    order = [a for a in found if a.buffer is buffer]
+def _reads_its_own(order: Sequence[Access], changed: AbstractSet[Buffer]) -> bool:
     return _written_first(order) and not any(_moves(a, changed) for a in order)
 
 

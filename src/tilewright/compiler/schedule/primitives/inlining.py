@@ -232,7 +232,7 @@ def _producer(kernel: Kernel, target: Buffer, position: int) -> For:
 
 def _finished(producer: For, target: Buffer) -> tuple[tuple[For, ...], tuple[Dim, ...]]:
     """The loops around all accesses of `target`, at whose end an element is finished; its index."""
-    users = [a for a in accesses([producer]) if a.buffer is target]
+    users = accesses([producer], of=target)
     element = users[0].indices
     if any(a.indices != element for a in users):
         raise ScheduleError(f"'{target.name}' is stored at several indices")
@@ -253,7 +253,7 @@ def _finished(producer: For, target: Buffer) -> tuple[tuple[For, ...], tuple[Dim
         raise ScheduleError(
             f"no loop around '{target.name}' finishes one element at a time"
         )
-    inside = [a for a in accesses(around[-1].body) if a.buffer is target and a.write]
+    inside = [a for a in accesses(around[-1].body, of=target) if a.write]
     moves = used & {s.var.name for a in inside for s in a.inner}
     if moves or not distinct(inside[0], inside[0], [s.var for s in around]):
         raise ScheduleError(f"elements of '{target.name}' are finished more than once")

@@ -130,7 +130,7 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
         raise ScheduleError(
             f"an iteration of '{loop}' reads elements of '{buffer}' it did not write"
         )
-    users = [a for a in accesses(body) if a.buffer is old]
+    users = accesses(body, of=old)
     inner = {s.var.name for s in loops(body)}
     kept: list[tuple[int, Dim]] = []
     shape: list[Dim] = []
@@ -184,7 +184,7 @@ def cache_write(
     """
     old = find_buffer(kernel, buffer)
     outer = find(kernel, loop)
-    users = [a for a in accesses(outer.body) if a.buffer is old]
+    users = accesses(outer.body, of=old)
     if not any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not write '{buffer}'")
     inner = {s.var.name for s in loops(outer.body)}
@@ -244,7 +244,7 @@ def cache_read(
     """
     old = find_buffer(kernel, buffer)
     outer = find_inside(kernel, loop)
-    users = [a for a in accesses([outer]) if a.buffer is old]
+    users = accesses([outer], of=old)
     if not users or any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not only read '{buffer}'")
     user = users[0]
@@ -384,7 +384,7 @@ def keep_line(
     last, and a guard around the loop says that the line has at most so many; for a loop of workgroups.
     """
     old, outer = find_buffer(kernel, buffer), find_inside(kernel, loop)
-    users = [a for a in accesses(outer.body) if a.buffer is old]
+    users = accesses(outer.body, of=old)
     places = {_place_on_line(a) for a in users}
     found = places.pop() if len(places) == 1 else None
     if found is None:

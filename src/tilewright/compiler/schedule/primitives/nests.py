@@ -33,7 +33,12 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Statement,
 )
-from tilewright.compiler.kernel.rewrite import FreshNames, rename_loops, substitute
+from tilewright.compiler.kernel.rewrite import (
+    FreshNames,
+    buffers_of,
+    rename_loops,
+    substitute,
+)
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
@@ -183,7 +188,7 @@ def _crosses(parts: Sequence[Body], buffer: Buffer) -> bool:
 
 def touches(body: Body, buffer: Buffer) -> bool:
     """Whether `body` loads or stores a buffer."""
-    return any(access.buffer is buffer for access in accesses(body))
+    return any(buffer in buffers_of(statement) for statement in body)
 
 
 def _check_fission(

@@ -142,7 +142,7 @@ def begin_with(kernel: Kernel, buffer: str, loop: str) -> Kernel:
         raise ScheduleError(f"'{buffer}' is no integer of '{loop}' alone")
     sums = [x for x in others if isinstance(x, For) and x.reduction]
     readers = [x for x in others if isinstance(x, Store) and x.buffer is not target]
-    updates = [a.update for a in accesses(sums) if a.buffer is target]
+    updates = [a.update for a in accesses(sums, of=target)]
     if len(sums) + len(readers) < len(others) or not updates or {*updates} != {"add"}:
         raise ScheduleError(f"'{loop}' does not sum up '{buffer}' and then read it")
     total = Load(target, start.indices)
@@ -294,7 +294,7 @@ def _reduction_around(
     best: For | None = None
     operators: set[str | None] = set()
     for loop in reversed(around):
-        found = [a for a in accesses((loop,)) if a.buffer is target]
+        found = accesses((loop,), of=target)
         if not found or not _fixed(found, loop) or any(a.update is None for a in found):
             break
         if not loop.reduction:
