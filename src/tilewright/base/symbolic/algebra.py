@@ -82,13 +82,15 @@ class Symbol(Atom):
 class Operation(Atom):
     """`floordiv`, `mod`, `min` or `max` of two dimensions that did not simplify."""
 
-    __slots__ = ("_bounds", "_multiple", "left", "op", "right")
+    __slots__ = ("_bounds", "_multiple", "left", "names", "op", "right")
 
     def __init__(self, op: str, left: Dim, right: Dim) -> None:
         super().__init__(_operation_text(op, left, right))
         self.op: str = op
         self.left: Dim = left
         self.right: Dim = right
+        names = [part.names for part in (left, right) if isinstance(part, Expr)]
+        self.names: frozenset[str] = frozenset().union(*names)
         self._bounds: Bounds | None = None
         self._multiple: Dim | None = None
 
@@ -206,7 +208,14 @@ class Expr:
     def names(self) -> frozenset[str]:
         """The names of the symbols."""
         if self._names is None:
-            self._names = frozenset([a.key for a in self.atoms if isinstance(a, Symbol)])
+            found: set[str] = set()
+            for monomial, _ in self.terms:
+                for atom in monomial:
+                    if isinstance(atom, Symbol):
+                        found.add(atom.key)
+                    elif isinstance(atom, Operation):
+                        found |= atom.names
+            self._names = frozenset(found)
         return self._names
 
     @property

@@ -79,15 +79,9 @@ def substitute_if_defined(value: Dim, env: Mapping[str, Dim]) -> Dim | None:
 
 def _is_replaced(atom: Atom, env: Mapping[str, Dim]) -> bool:
     """Whether `env` says what takes the place of an atom, or of a symbol in it."""
-    if isinstance(atom, Symbol):
+    if type(atom) is Symbol:
         return atom.key in env
-    return isinstance(atom, Operation) and (
-        _has_replaced(atom.left, env) or _has_replaced(atom.right, env)
-    )
-
-
-def _has_replaced(value: Dim, env: Mapping[str, Dim]) -> bool:
-    return isinstance(value, Expr) and not value.names.isdisjoint(env)
+    return type(atom) is Operation and not atom.names.isdisjoint(env)
 
 
 def _substitute_atom(atom: Atom, env: Mapping[str, Dim]) -> Dim:
@@ -216,8 +210,8 @@ def linear(value: Dim, name: str) -> tuple[Dim, Dim] | None:
     kept: list[tuple[Monomial, int]] = []
     for term in value.terms:
         monomial, amount = term
-        others = tuple([a for a in monomial if a.key != name or not isinstance(a, Symbol)])
-        if any(_mentions(atom, name) for atom in others):
+        others = tuple([a for a in monomial if a.key != name or type(a) is not Symbol])
+        if [atom for atom in others if type(atom) is Operation and name in atom.names]:
             return None
         count = len(monomial) - len(others)
         if count > 1:
@@ -229,10 +223,3 @@ def linear(value: Dim, name: str) -> tuple[Dim, Dim] | None:
     # Some terms of a normal form are one, in the same order.
     rest = Expr(tuple(kept), value.constant) if kept else value.constant
     return (factor, rest)
-
-
-def _mentions(atom: Atom, name: str) -> bool:
-    """Whether an operation is made of a symbol."""
-    return isinstance(atom, Operation) and any(
-        isinstance(part, Expr) and name in part.names for part in (atom.left, atom.right)
-    )

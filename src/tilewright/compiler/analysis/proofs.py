@@ -101,18 +101,11 @@ def _block_size(index: Dim, var: Symbol, access: Access, around: Sequence[For]) 
     """The size of the blocks, one for each value of a variable, in which an index of an access stays; 0 for none."""
     if isinstance(index, int):
         return 0
-    size, plain = next(
-        (
-            (n, symbolic.Expr(((atoms, n),), 0))
-            for atoms, n in index.terms
-            if atoms == (var,)
-        ),
-        (0, 0),
-    )
+    size = next((n for atoms, n in index.terms if atoms == (var,)), 0)
     if size <= 0:
         return 0
     loops = (*around, *access.inner)
-    within = index - plain
+    within = index - _reference(var) * size
     if not _is_never_negative(within, loops):
         return 0
     limits = [at_last(within, loops)]
@@ -382,17 +375,18 @@ def _most_of_each(low: Dim, high: Dim) -> list[tuple[str, int]]:
 
 def _determined(x: Dim, y: Dim, pending: Mapping[str, Symbol], apart: int = 0) -> list[str]:
     """The pending variables that must agree when `x` is within `apart` of `y` with its own copies."""
-    if not pending.keys().isdisjoint(_read_by(x) | _read_by(y)):
+    mentioned = symbolic.names_in((x, y))
+    moving = [name for name in pending if name in mentioned]
+    if not moving or not pending.keys().isdisjoint(_read_by(x) | _read_by(y)):
         return []
     factors: list[tuple[int, str]] = []
-    for name in pending:
+    for name in moving:
         left, right = symbolic.linear(x, name), symbolic.linear(y, name)
         if left is None or right is None or left[0] != right[0]:
             return []
         if not isinstance(left[0], int):
             return []
-        if left[0] != 0:
-            factors.append((abs(left[0]), name))
+        factors.append((abs(left[0]), name))
         x, y = left[1], right[1]
     lower, upper = symbolic.bounds(x - y)
     if lower is None or upper is None:
@@ -402,8 +396,7 @@ def _determined(x: Dim, y: Dim, pending: Mapping[str, Symbol], apart: int = 0) -
 
 def _read_by(index: Dim) -> set[str]:
     """The variables that decide which memory an index is read from."""
-    found = (expression_symbols(payload) for payload in payloads(index))
-    return {symbol.name for symbols in found for symbol in symbols}
+    return {s.name for payload in payloads(index) for s in expression_symbols(payload)}
 
 
 def _mixed_radix(
@@ -468,6 +461,10 @@ def _leaves_a_remainder(difference: Dim) -> bool:
 
 def _rebound(value: Dim, bounded: Mapping[str, Dim]) -> Dim:
     """`value` with symbols of the same names but tighter bounds; by way of other names."""
+    own = (a for a in symbolic.atoms(value) if isinstance(a, Symbol) and a.key in bounded)
+    has_these = all(a.bounds() == symbolic.bounds(bounded[a.key]) for a in own)
+    if has_these and not symbolic.opaques(value):
+        return value
     between = {name: symbolic.symbol(f"{name}~") for name in bounded}
     back = {f"{name}~": symbol for name, symbol in bounded.items()}
     return substitute_dim(substitute_dim(value, between), back)
