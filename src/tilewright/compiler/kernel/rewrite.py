@@ -17,7 +17,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
-from tilewright.compiler.kernel.fields import Mutator, dims_of, fields_of, operands_of
+from tilewright.compiler.kernel.fields import Mutator, dims_of, fields_of
 from tilewright.compiler.kernel.ir import (
     AccessMode,
     Body,
@@ -275,8 +275,8 @@ def rename_loops(body: Sequence[Statement], names: FreshNames) -> Body:
 # --- collecting ------------------------------------------------------------------------------
 
 
-def parts(value: Expression) -> tuple[Expression, ...]:
-    """What is directly below an expression, inside its indices too."""
+def parts(value: Expression | Statement) -> tuple[Expression, ...]:
+    """The expressions directly below a node, inside its indices too; not those in the body of a statement."""
     fields = fields_of(value)
     below: tuple[Expression, ...] = fields.operands(value)
     if not fields.has_dims:
@@ -287,10 +287,10 @@ def parts(value: Expression) -> tuple[Expression, ...]:
     return below
 
 
-def subexpressions(value: Expression) -> Iterator[Expression]:
-    """`value` and everything below it, inside indices too; shared parts once."""
+def subexpressions(*values: Expression) -> Iterator[Expression]:
+    """Expressions and everything below them, inside indices too; shared parts once."""
     seen: set[int] = set()
-    stack = [value]
+    stack = [*reversed(values)]
     while stack:
         current = stack.pop()
         if id(current) in seen:
@@ -302,17 +302,10 @@ def subexpressions(value: Expression) -> Iterator[Expression]:
             stack.extend(below)
 
 
-def statement_expressions(statement: Statement) -> Iterator[Expression]:
-    """The root expressions of one statement, not of its body; loads inside indices too."""
-    yield from operands_of(statement)
-    for dim in dims_of(statement):
-        yield from payloads(dim)
-
-
 def expressions(body: Sequence[Statement]) -> Iterator[Expression]:
     """Every expression in `body`."""
     for statement in walk(body):
-        for root in statement_expressions(statement):
+        for root in parts(statement):
             yield from subexpressions(root)
 
 
@@ -332,7 +325,7 @@ def loads_of(statement: Statement) -> tuple[Load, ...]:
     """
     return tuple(
         part
-        for root in statement_expressions(statement)
+        for root in parts(statement)
         for part in subexpressions(root)
         if isinstance(part, Load)
     )
@@ -354,8 +347,11 @@ def stores(body: Sequence[Statement]) -> list[Store]:
 
 def loops(body: Sequence[Statement]) -> list[For]:
     """Every loop in `body`, outer before inner."""
-    nests = [s for s in body if isinstance(s, (For, If))]
-    return [loop for nest in nests for loop in loops_of(nest)]
+    found: list[For] = []
+    for statement in body:
+        if isinstance(statement, (For, If)):
+            found += loops_of(statement)
+    return found
 
 
 @functools.lru_cache(maxsize=_KNOWN_STATEMENTS)

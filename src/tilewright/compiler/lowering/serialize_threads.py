@@ -44,7 +44,7 @@ from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
     expression_symbols,
     loads,
-    statement_expressions,
+    parts,
     substitute,
     with_body,
 )
@@ -153,7 +153,7 @@ class _Serializer:
     def _check_alike(self, statement: For | If) -> None:
         """Raise InternalError unless all threads take a loop or conditional alike."""
         threads = {loop.var.name for loop in self.chain}
-        roots = list(statement_expressions(statement))
+        roots = list(parts(statement))
         found = {s.name for root in roots for s in expression_symbols(root)}
         if isinstance(statement, For):
             found |= {s.name for s in dim_symbols(statement.extent)}

@@ -100,22 +100,20 @@ def _families(body: Sequence[Statement]) -> list[Family]:
 
 def _strided(body: Sequence[Statement]) -> Iterator[tuple[Load, Place]]:
     """Unmasked loads whose lanes lie further apart than a vector is long, and where they lie."""
-    for statement in body:
-        if not isinstance(statement, Store):
-            continue
-        for part in subexpressions(statement.value):
-            if (
-                isinstance(part, Load)
-                and part.lanes > 2
-                and part.mask is None
-                and part.lanes & (part.lanes - 1) == 0
-                and part.buffer.space is not Space.REGISTER
-                and part.dtype.bits >= 8
-                and not part.dtype.is_bool
-            ):
-                place = _place(part)
-                if place is not None:
-                    yield part, place
+    roots = [statement.value for statement in body if isinstance(statement, Store)]
+    for part in subexpressions(*roots):
+        if (
+            isinstance(part, Load)
+            and part.lanes > 2
+            and part.mask is None
+            and part.lanes & (part.lanes - 1) == 0
+            and part.buffer.space is not Space.REGISTER
+            and part.dtype.bits >= 8
+            and not part.dtype.is_bool
+        ):
+            place = _place(part)
+            if place is not None:
+                yield part, place
 
 
 def _place(load: Load) -> Place | None:

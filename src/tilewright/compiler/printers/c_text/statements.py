@@ -18,7 +18,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import body_symbols, statement_expressions
+from tilewright.compiler.kernel.rewrite import body_symbols, parts
 from tilewright.compiler.printers.c_text.expressions import Expressions
 from tilewright.compiler.printers.c_text.types import bare, comment, identifier
 
@@ -55,7 +55,7 @@ class Statements:
                 assert_never(statement)
 
     def _begin(self, statement: Statement) -> None:
-        self.e.begin(list(statement_expressions(statement)))
+        self.e.begin(list(parts(statement)))
 
     def _with_names(self, lines: list[str], indent: str) -> list[str]:
         """The lines of a statement, in a block with the variables that it needs."""

@@ -18,7 +18,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import parts, statement_expressions
+from tilewright.compiler.kernel.rewrite import parts
 
 
 @final
@@ -56,7 +56,7 @@ def _collect(body: Sequence[Statement], table: dict[int, BodySummary]) -> BodySu
     summary = BodySummary()
     seen: set[int] = set()
     for statement in body:
-        summary.loads.extend(_loads(statement_expressions(statement), seen))
+        summary.loads.extend(_loads(parts(statement), seen))
         if isinstance(statement, Store):
             summary.stores.append(statement)
         elif isinstance(statement, For | If):

@@ -40,8 +40,8 @@ from tilewright.compiler.kernel.rewrite import (
     loads,
     loops,
     only_statement,
+    parts,
     payloads,
-    statement_expressions,
     stores,
     subexpressions,
 )
@@ -351,7 +351,7 @@ def written_uses(body: Sequence[Statement], buffer: Buffer) -> int:
     return sum(
         _written_out(root, reads, memo)
         for statement in walk(body)
-        for root in statement_expressions(statement)
+        for root in parts(statement)
     )
 
 
