@@ -36,7 +36,6 @@ from tilewright.compiler.schedule.decisions import (
     powers_around,
     space_from,
 )
-from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.pointwise import (
@@ -245,16 +244,13 @@ class RowsSite:
         s.note(f"rows: up to {_VECTORS * lanes} elements stay in registers")
 
     def _keep_vectors(self, row: str, again: Sequence[str], count: int, lanes: int) -> None:
-        """Leave rows of so many vectors in registers; where masks take long, the last one has code without one, too."""
-        s, most, cases = self.s, count * lanes, (WHOLE,)
-        if not self.machine.has_masks:
-            cases = s.apply(do.version, row, self.passes[0].extent, most)
-        for case, whole in zip(reversed(cases), (most - lanes, most), strict=False):
-            for buffer in again:
-                s.attempt(do.keep_line, buffer, case[row], most)
-            for each in filter(_contiguous, _passes(find(s.kernel, case[row]).body)):
-                s.apply(do.widen, each.var.name, most)
-                schedule_pass(s, each.var.name, self.machine, _VECTORS, whole=whole)
+        """Leave rows of so many vectors in registers, of which the last one may be no whole one."""
+        s, most = self.s, count * lanes
+        for buffer in again:
+            s.attempt(do.keep_line, buffer, row, most)
+        for each in filter(_contiguous, _passes(find(s.kernel, row).body)):
+            s.apply(do.widen, each.var.name, most)
+            schedule_pass(s, each.var.name, self.machine, _VECTORS, whole=most - lanes)
 
 
 def _read_again(body: Body) -> list[str]:
@@ -336,13 +332,12 @@ def schedule_pass(
     machine: MachineModel,
     written_out: int,
     *,
-    whole: int = 0,
+    whole: int | None = None,
     is_parted: bool = False,
 ) -> None:
     """Lanes along one pass over a row, unless it is too short for them.
 
-    `whole`: if not 0, the loop is longer than the row (`widen`), of which more than so many elements are there: vectors behind
-    them have masks.
+    `whole`: the loop is longer than the row (`widen`), of which more than so many elements are there; None: it is as long.
     `is_parted`: what is left of several vectors, of a row of open length, has a mask on its last vector only.
     """
     loop = find(s.kernel, name)
@@ -373,8 +368,8 @@ def schedule_pass(
             s.kernel = before_all
             return
         starts.append(start)
-    if whole:
-        _lanes_of_wide(s, inner, lanes, whole)
+    if whole is not None:
+        _lanes_of_wide(s, inner, lanes, whole, machine)
     elif is_parted:
         _lanes_of_parts(s, outer, inner, lanes)
     else:
@@ -385,10 +380,25 @@ def schedule_pass(
         lanes_of(s, each, lanes)
 
 
-def _lanes_of_wide(s: Schedule, name: str, lanes: int, whole: int) -> None:
-    """Vectors of a row of which more than `whole` elements are there: those without masks, the others with."""
+def _lanes_of_wide(
+    s: Schedule, name: str, lanes: int, whole: int, machine: MachineModel
+) -> None:
+    """Vectors of a row of which more than `whole` elements are there: those without masks, the last one with.
+
+    Where a store to memory under a mask takes long, it has code without one for rows of whole vectors.
+    """
+    loop = find(s.kernel, name)
+    found = guard_of(loop)
+    assert found is not None, "widened"
     vector, lane = cut(s, name, lanes, "v", "lane")
-    for part in s.apply(do.partition, vector, whole // lanes):
+    parts = [*s.apply(do.partition, vector, whole // lanes)]
+    if not machine.has_masks and any(
+        x.buffer.space is Space.DEVICE for x in stores(loop.body)
+    ):
+        last = parts.pop()
+        cases = s.apply(do.version, last[vector], found[2], whole + lanes)
+        parts += map(last.then, cases)
+    for part in parts:
         s.apply(do.settle_tests, part[vector])
         s.apply(do.vectorize, part[lane])
         s.apply(do.unroll, part[vector])

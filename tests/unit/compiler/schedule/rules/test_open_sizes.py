@@ -12,7 +12,7 @@ from fakes.contractions import convolution
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, emit, op_kernel
 from tilewright.base import symbolic
-from tilewright.base.dtypes import DType, f16, f32, i64
+from tilewright.base.dtypes import DType, f16, f32, i64, u8
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim, ceildiv, symbol, symbols
 from tilewright.base.target import Target
@@ -345,18 +345,23 @@ def test_rows_of_open_length_up_to_four_vectors_are_read_once(
 
 
 def test_of_rows_in_registers_only_the_last_vector_has_a_mask() -> None:
-    """Where such a store takes long, it has none in rows of whole vectors."""
+    """Where a store under one takes long, the last vector is stored without it in rows of whole vectors."""
     naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1})
-    for machine, cases in ((V4, 1), (V3, 2)):
-        done = schedule(naive, machine)
-        widened = [of["extent"] for name, of in done.trace if name == "widen"]
-        assert set(widened) == {3 * machine.lanes(f32), 4 * machine.lanes(f32)}
-        at = [
-            of["at"]
-            for name, of in done.trace
-            if name == "partition" and of["at"] in (2, 3, 4)
-        ]
-        assert sorted(set(at)) == [2, 3, 4][: cases + 1]
+    for machine, has_stores_of_whole_vectors in ((V4, False), (V3, True)):
+        done, lanes = schedule(naive, machine), machine.lanes(f32)
+        said = {name: [of for n, of in done.trace if n == name] for name, _ in done.trace}
+        assert {of["extent"] for of in said["widen"]} == {3 * lanes, 4 * lanes}
+        assert {2, 3} <= {of["at"] for of in said["partition"]}
+        least = {of["least"] for of in said["version"]}
+        assert ({3 * lanes, 4 * lanes} <= least) is has_stores_of_whole_vectors
+
+
+def test_rows_of_an_open_length_below_one_vector_stay_in_registers() -> None:
+    naive = op_kernel("reduce_max", [(M, N)], (M, 1), {"axes": (-1,)}, u8)
+    done = schedule(naive, V3)
+    assert any(name == "partition" and of["at"] == 0 for name, of in done.trace)
+    for length in (1, 17, 31, 32, 33, 64, 100, 128, 129):
+        assert_same(naive, done, {"M": 2, "N": length})
 
 
 def test_whole_vectors_of_a_pass_have_a_loop_without_tests() -> None:
