@@ -152,10 +152,6 @@ class KernelBuilder(Expressions):
             for statement in body:
                 self._emit(statement)
 
-    def comment(self, text: str) -> None:
-        """A remark."""
-        self._emit(ir.Comment(text))
-
     def _emit(self, statement: ir.Statement) -> None:
         self._open[-1].append(statement)
 

@@ -367,7 +367,7 @@ class _Run:
                     self._loop(statement, guard)
                 case ir.If():
                     self._if(statement, guard)
-                case ir.Comment() | ir.Prefetch():
+                case ir.Prefetch():
                     pass
                 case ir.Barrier():
                     raise self.fail("a barrier outside of a workgroup's threads")

@@ -506,14 +506,6 @@ class Prefetch:
 
 
 @final
-@record(eq=False)
-class Comment:
-    """A remark that survives printing; no effect."""
-
-    text: str
-
-
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Barrier:
     """Threads of a workgroup go on when all have come here, and then see what each has stored.
@@ -523,7 +515,7 @@ class Barrier:
     """
 
 
-Statement = Store | For | If | Prefetch | Comment | Barrier
+Statement = Store | For | If | Prefetch | Barrier
 """Every kind of statement."""
 Body = tuple[Statement, ...]
 

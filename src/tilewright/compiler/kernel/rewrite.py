@@ -22,7 +22,6 @@ from tilewright.compiler.kernel.ir import (
     AccessMode,
     Body,
     Buffer,
-    Comment,
     Const,
     Expression,
     For,
@@ -378,9 +377,8 @@ def buffers_of(statement: Statement) -> frozenset[Buffer]:
 
 
 def only_statement(body: Body) -> Statement | None:
-    """The single statement of `body` besides comments, if there is just one."""
-    real = [s for s in body if not isinstance(s, Comment)]
-    return real[0] if len(real) == 1 else None
+    """The single statement of `body`, if there is just one."""
+    return body[0] if len(body) == 1 else None
 
 
 def buffers_read(body: Sequence[Statement]) -> dict[Buffer, None]:

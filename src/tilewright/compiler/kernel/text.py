@@ -197,8 +197,6 @@ def statement_lines(statement: ir.Statement, indent: str = "") -> list[str]:
             return [f"{indent}prefetch {place}  # level {statement.level}"]
         case ir.Barrier():
             return [f"{indent}barrier"]
-        case ir.Comment():
-            return [f"{indent}# {statement.text}"]
         case _:
             assert_never(statement)
 

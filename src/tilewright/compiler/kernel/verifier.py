@@ -84,7 +84,7 @@ class _Verifier:
     # --- statements ----------------------------------------------------------------------
 
     def _body(self, body: Sequence[ir.Statement], *, grid_allowed: bool) -> None:
-        alone = sum(not isinstance(s, ir.Comment) for s in body) == 1
+        alone = len(body) == 1
         for statement in body:
             try:
                 self._statement(statement, grid_allowed=grid_allowed and alone)
@@ -108,8 +108,6 @@ class _Verifier:
                 self._barrier()
             case ir.Prefetch():
                 self._prefetch(statement)
-            case ir.Comment():
-                pass
             case _:
                 assert_never(statement)
 

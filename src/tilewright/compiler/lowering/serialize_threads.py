@@ -26,7 +26,6 @@ from tilewright.compiler.kernel.grid import THREAD_KINDS, has_barrier, thread_ch
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
-    Comment,
     Expression,
     For,
     If,
@@ -134,8 +133,8 @@ class _Serializer:
         return (*found, *self._threads(pending))
 
     def _threads(self, body: Sequence[Statement]) -> Body:
-        if all(isinstance(s, Comment) for s in body):
-            return tuple(body)
+        if not body:
+            return ()
         inside = Rewriter(expression=self._expression, statement=self._statement).body(body)
         variables = [loop.var for loop in self.chain]
         if not self.is_first:

@@ -111,9 +111,6 @@ class _Expander(Mutator):
                 out.append(self.rebuilt(statement))
             case ir.Barrier():
                 out.append(statement)
-            case ir.Comment():
-                if not self.env:
-                    out.append(statement)
             case _:
                 assert_never(statement)
 

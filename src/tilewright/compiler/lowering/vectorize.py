@@ -99,8 +99,6 @@ class _Lanes:
                 return self._if(statement)
             case ir.Prefetch():
                 return self._prefetch(statement)
-            case ir.Comment():
-                return (statement,)
             case ir.Barrier():
                 raise _NoLanesError
             case _:

@@ -25,7 +25,6 @@ from tilewright.compiler.kernel.ir import (
     Barrier,
     Body,
     Buffer,
-    Comment,
     For,
     Function,
     If,
@@ -403,9 +402,10 @@ def _barrier(_: _KernelParser, line: TextReader) -> Iterator[Statement]:
     yield Barrier()
 
 
-def _comment(_: _KernelParser, line: TextReader) -> Iterator[Statement]:
+def _remark(_: _KernelParser, line: TextReader) -> Iterator[Statement]:
+    """What people write between statements says nothing."""
     line.expect("#")
-    yield Comment(line.text[line.position :].removeprefix(" "))
+    return iter(())
 
 
 def _pass(_: _KernelParser, line: TextReader) -> Iterator[Statement]:
@@ -421,7 +421,7 @@ _STATEMENTS: Final[
     "if ": _if,
     "prefetch ": _prefetch,
     "barrier": _barrier,
-    "#": _comment,
+    "#": _remark,
     "pass": _pass,
 }
 """Statements by their first word."""

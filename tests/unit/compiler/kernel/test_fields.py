@@ -23,10 +23,10 @@ from tilewright.compiler.kernel.fields import (
     with_inner,
 )
 from tilewright.compiler.kernel.ir import (
+    Barrier,
     Binary,
     Buffer,
     Call,
-    Comment,
     Const,
     Expression,
     Fma,
@@ -98,7 +98,7 @@ def test_indices_are_found_in_expressions_and_statements():
     assert dims_of(Load(X, (PLACE, 3))) == (PLACE, 3)
     assert dims_of(Index(PLACE)) == (PLACE,)
     assert dims_of(For(symbolic.Symbol("k"), 5, ())) == (5,)
-    assert dims_of(Comment("nothing")) == ()
+    assert dims_of(Barrier()) == ()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_other_children_leave_the_rest_as_it_was(value: Expression):
 
 
 class Doubled(Mutator):
-    """Doubles indices and numbers, and drops remarks."""
+    """Doubles indices and numbers, and drops barriers."""
 
     def expression(self, value: Expression) -> Expression:
         if isinstance(value, Const):
@@ -134,13 +134,13 @@ class Doubled(Mutator):
         return dim * 2
 
     def statement(self, statement: Statement) -> Any:
-        return () if isinstance(statement, Comment) else super().statement(statement)
+        return () if isinstance(statement, Barrier) else super().statement(statement)
 
 
 def test_a_mutator_reaches_operands_indices_and_bodies():
     store = Store(X, (PLACE,), Unary("neg", number(3), f32), mask=Const(1, i32))
     (loop,) = Doubled().statement(
-        For(symbolic.Symbol("i"), 4, (Comment("gone"), store), LoopKind.UNROLL)
+        For(symbolic.Symbol("i"), 4, (Barrier(), store), LoopKind.UNROLL)
     )
     assert isinstance(loop, For)
     assert (loop.extent, loop.kind) == (8, LoopKind.UNROLL)
@@ -161,8 +161,8 @@ def test_an_expression_that_holds_the_same_parts_is_the_same_node():
 
 def test_a_loop_around_another_body_keeps_its_marks():
     loop = For(symbolic.Symbol("k"), 3, (), LoopKind.VECTOR, reduction=True)
-    remark = (Comment("inside"),)
-    image = with_inner(loop, remark)
-    assert image.body == remark
+    inside = (Barrier(),)
+    image = with_inner(loop, inside)
+    assert image.body == inside
     assert isinstance(image, For)
     assert (image.kind, image.reduction, image.extent) == (LoopKind.VECTOR, True, 3)

@@ -28,7 +28,6 @@ from tilewright.compiler.kernel.grid import THREAD_KINDS
 from tilewright.compiler.kernel.ir import (
     Barrier,
     Buffer,
-    Comment,
     Compare,
     If,
     Kernel,
@@ -52,7 +51,6 @@ def kept_across() -> Kernel:
             Store(SHARED, (T,), e.binary("add", Load(OWN, (0,)), Load(X, (G, T)))),
             Barrier(),
             Store(OWN, (0,), Load(SHARED, (7 - T,))),
-            Comment("others may read it still"),
             Barrier(),
         ),
         Store(Y, (G, T), Load(OWN, (0,))),

@@ -21,7 +21,6 @@ from tilewright.compiler.kernel.ir import (
     Buffer,
     Call,
     Cast,
-    Comment,
     Compare,
     Const,
     Expression,
@@ -165,7 +164,6 @@ def test_indices_from_memory_and_of_lanes_come_back() -> None:
 def test_each_kind_of_statement_comes_back() -> None:
     i, j = symbol("i", 0, 3), symbol("j", 0, 7)
     inner = (
-        Comment("a remark"),
         Prefetch(X, (i + j * 4,), 1),
         If(Compare("ne", Index(j), Const(2, i64)), (Store(Y, (i + j * 4,), LOAD),)),
         Store(Y, (8 * i,), VECTOR, 2, MASK),
@@ -184,10 +182,18 @@ def test_each_kind_of_statement_comes_back() -> None:
     assert isinstance(second, For)
     assert second.reduction
     assert [type(s) for s in second.body] == [type(s) for s in inner]
-    mask = second.body[3]
+    mask = second.body[2]
     assert isinstance(mask, Store)
     assert mask.mask is not None
     assert mask.stride == 2
+
+
+def test_remarks_between_statements_say_nothing() -> None:
+    made = kernel(Store(Y, (0,), LOAD), Store(Y, (1,), LOAD))
+    head, first, second = kernel_text(made).splitlines()
+    assert_same(
+        made, parse_kernel(f"{head}\n    # a remark\n{first}\n    # one more\n{second}\n")
+    )
 
 
 @pytest.mark.parametrize("made", [turned(Barrier()), summed()], ids=["turned", "summed"])

@@ -155,7 +155,7 @@ class _Function:
         words = set(re.findall(r"\w+", "\n".join(body)))
         lines = [line for name, line in declared.items() if name in words] + body
         head = (
-            f"{comment(self.kernel.name)[0]}\n"
+            f"{comment(self.kernel.name)}\n"
             f"int {_PLACEHOLDER}(const void *environment, const tw_dispatch_state_t *dispatch,\n"
             "    const tw_workgroup_state_t *workgroup) {\n"
             "  (void)environment;\n  (void)dispatch;\n  (void)workgroup;"

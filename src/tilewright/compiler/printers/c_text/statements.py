@@ -9,7 +9,6 @@ from tilewright.base.errors import InternalError
 from tilewright.compiler.kernel.grid import THREAD_KINDS
 from tilewright.compiler.kernel.ir import (
     Barrier,
-    Comment,
     Expression,
     For,
     If,
@@ -20,7 +19,7 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.rewrite import body_symbols, parts
 from tilewright.compiler.printers.c_text.expressions import Expressions
-from tilewright.compiler.printers.c_text.types import bare, comment, identifier
+from tilewright.compiler.printers.c_text.types import bare, identifier
 
 _GRID_AXES: Final = {LoopKind.GRID_X: "x", LoopKind.GRID_Y: "y", LoopKind.GRID_Z: "z"}
 
@@ -49,8 +48,6 @@ class Statements:
                 return self._prefetch(statement, indent)
             case Barrier():
                 raise InternalError("a barrier: threads were not made loops")
-            case Comment():
-                return comment(statement.text, indent)
             case _:
                 assert_never(statement)
 

@@ -167,11 +167,11 @@ def identifier(name: str, taken: set[str]) -> str:
     return found
 
 
-def comment(text: str, indent: str = "") -> list[str]:
-    """Lines that no compiler reads, whatever the text says: none of them ends as if it went on."""
-    lines = text.splitlines() or [""]
-    ends = (" (backslash)" if re.search(r"(\\|\?\?/)\s*$", line) else "" for line in lines)
-    return [f"{indent}// {line}{end}" for line, end in zip(lines, ends, strict=True)]
+def comment(text: str) -> str:
+    """The first line of a text, which no compiler reads, whatever it says: it does not end as if it went on."""
+    line = next(iter(text.splitlines()), "")
+    end = " (backslash)" if re.search(r"(\\|\?\?/)\s*$", line) else ""
+    return f"// {line}{end}"
 
 
 def bare(text: str) -> str:

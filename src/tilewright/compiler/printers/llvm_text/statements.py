@@ -14,7 +14,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.grid import THREAD_KINDS
 from tilewright.compiler.kernel.ir import (
     Barrier,
-    Comment,
     For,
     If,
     LoopKind,
@@ -70,8 +69,6 @@ class Statements:
                 self._if(statement)
             case Prefetch():
                 self.e.memory.prefetch(statement)
-            case Comment():
-                pass
             case Barrier():
                 raise InternalError("a barrier: threads were not made loops")
             case _:

@@ -28,7 +28,6 @@ from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
-    Comment,
     Const,
     Expression,
     For,
@@ -128,8 +127,7 @@ def definition(kernel: Kernel, target: Buffer) -> tuple[For | Store, Store]:
         raise ScheduleError(f"'{target.name}' is written by {len(writers)} nests, not one")
     producer = writers[0]
     nest = chain(producer) if isinstance(producer, For) else ()
-    inside = nest[-1].body if nest else (producer,)
-    body = [s for s in inside if not isinstance(s, Comment)]
+    body = nest[-1].body if nest else (producer,)
     if len(body) != 1 or not isinstance(body[0], Store) or body[0].mask is not None:
         raise ScheduleError(f"'{target.name}' is not defined by one plain store")
     store = body[0]

@@ -26,7 +26,6 @@ from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
-    Comment,
     For,
     If,
     Kernel,
@@ -36,6 +35,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     buffers_of,
+    only_statement,
     rename_loops,
     substitute,
 )
@@ -171,14 +171,13 @@ def _nest_of_depth(outer: For, depth: int) -> tuple[tuple[For, ...], Body]:
 
 def _guarded_parts(body: Body) -> list[Body]:
     """The statements of `body` one by one; a guard around all is repeated for each."""
-    real = [s for s in body if not isinstance(s, Comment)]
-    if len(real) == 1 and isinstance(real[0], If):
-        condition = real[0].condition
-        parts = _guarded_parts(real[0].body)
+    guard = only_statement(body)
+    if isinstance(guard, If):
+        parts = _guarded_parts(guard.body)
         for part in parts[:-1]:
-            check_guard_fixed(real[0], part)
-        return [(If(condition, part),) for part in parts]
-    return [(s,) for s in real]
+            check_guard_fixed(guard, part)
+        return [(If(guard.condition, part),) for part in parts]
+    return [(s,) for s in body]
 
 
 def _crosses(parts: Sequence[Body], buffer: Buffer) -> bool:

@@ -14,8 +14,8 @@ from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS, meaning
 from tilewright.compiler.kernel.ir import (
     AccessMode,
+    Barrier,
     Buffer,
-    Comment,
     Instruction,
     Kernel,
     Load,
@@ -95,8 +95,8 @@ def test_statements_without_a_meaning_in_lanes_are_refused_by_name():
     row = Instruction(
         name="odd",
         parameters=(Buffer("x", dtypes.i32, ()),),
-        body=(Comment("hm"),),
+        body=(Barrier(),),
         forms=(),
     )
-    with pytest.raises(InternalError, match="instruction 'odd': a Comment has no meaning"):
+    with pytest.raises(InternalError, match="instruction 'odd': a Barrier has no meaning"):
         meaning(row, [e.const(0, dtypes.i32)])

@@ -23,7 +23,6 @@ from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.kernel.ir import (
     AccessMode,
     Buffer,
-    Comment,
     Compare,
     Expression,
     For,
@@ -216,10 +215,10 @@ def test_variables_of_the_printer_meet_no_name_of_the_kernel():
 @pytest.mark.parametrize(
     "text", ["one\nreturn 0;", "ends with \\", "ends with ??/", "two\rlines", "blank \\ "]
 )
-def test_a_comment_never_reaches_the_code_after_it(text: str):
+def test_the_name_of_a_kernel_never_reaches_the_code_after_it(text: str):
     out = Buffer("out", dtypes.f32, (1,))
-    body = (Comment(text), Store(out, (0,), E.const(1.0, dtypes.f32, 1)))
-    kernel = Kernel("k", (Parameter(out, AccessMode.WRITE),), (), (), body)
+    body = (Store(out, (0,), E.const(1.0, dtypes.f32, 1)),)
+    kernel = Kernel(text, (Parameter(out, AccessMode.WRITE),), (), (), body)
     got = np.zeros(1, np.float32)
     CKernel(kernel, V3)([got])
     assert got[0] == 1.0
