@@ -288,16 +288,17 @@ class Importer:
         self, operation: Operation, record: Record, message: str, hint: str | None
     ) -> None:
         record.reasons.append(message)
-        self.problems.append(Problem(operation.target, record.node, message, hint or ""))
+        self.problems.append(Problem(_name_of(operation), record.node, message, hint or ""))
 
     def _import(self, operation: Operation, record: Record) -> Held:
         if operation.target == "getitem":
             return self._item(operation)
         found, build = table.find(operation.target), control.ROWS.get(operation.target)
         if found is None and build is None and operation.target not in complex_numbers.ROWS:
+            name = _name_of(operation)
             raise UnsupportedError(
-                f"operator '{operation.target}' is not supported",
-                hint=None if operation.target.startswith(_KNOWN) else _OF_OTHERS,
+                f"operator '{name}' is not supported",
+                hint=None if name.startswith(_KNOWN) else _OF_OTHERS,
             )
         self._refuse_unknown(operation)
         if build is not None:
@@ -544,3 +545,9 @@ def _check_supported(operation: Operation) -> None:
     """Raise UnsupportedError, with what helps, for what the reader found no words for."""
     if operation.reason:
         raise UnsupportedError(operation.reason, hint=operation.remedy or None)
+
+
+def _name_of(operation: Operation) -> str:
+    """What users call an operator: of one that changes its arguments its own name, not that of what torch puts around it."""
+    changing = operation.arguments.get("_mutable_op")
+    return changing.text if isinstance(changing, Opaque) else operation.target

@@ -11,6 +11,7 @@ from tilewright.compiler.frontends.torch.importer import Importer
 from tilewright.compiler.frontends.torch.load import load_program
 from tilewright.compiler.frontends.torch.program import (
     Input,
+    Opaque,
     Operation,
     Output,
     Program,
@@ -62,6 +63,16 @@ def test_every_unknown_operator_is_named_with_its_place_and_what_follows_is_not(
         ("aten.trick.default", "c"),
         ("aten.spell.default", "d at m.py:9"),
     ]
+
+
+def test_an_operator_that_changes_its_arguments_goes_by_its_own_name() -> None:
+    """And gets the hint for operators of users, not torch's wrapper."""
+    changing = {"_mutable_op": Opaque("mine.bump.default"), "x": Ref("x")}
+    name = "higher_order.auto_functionalized_v2"
+    (found,) = problems(program(Operation("y", name, changing, (VECTOR,))))
+    assert found.op_type == "mine.bump.default"
+    assert found.reason == "operator 'mine.bump.default' is not supported"
+    assert found.hint.startswith("what an operator of your own computes")
 
 
 def test_an_argument_that_no_row_asks_for_is_refused() -> None:
