@@ -89,7 +89,9 @@ def test_prints_go_to_standard_error_by_default(capsys: pytest.CaptureFixture[st
 
 def test_a_process_without_standard_error_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    watched(PrintAfterAll(), PrintTimes())
+    out = io.StringIO()
+    watched(PrintAfterAll(), PrintTimes(), PrintAfterAll(out))
+    assert "// ----- after look" in out.getvalue()
 
 
 def test_named_passes_alone_are_printed() -> None:
