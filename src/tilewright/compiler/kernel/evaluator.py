@@ -21,12 +21,11 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Atom, Dim, Opaque, Operation, Symbol
 from tilewright.compiler.kernel import ir, numerics, primitives
-from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.grid import GRID_KINDS as _GRID
 from tilewright.compiler.kernel.grid import THREAD_KINDS, thread_chain
 from tilewright.compiler.kernel.independence import is_independent
 from tilewright.compiler.kernel.instructions.meaning import meaning
-from tilewright.compiler.kernel.rewrite import Rewriter, substitute
+from tilewright.compiler.kernel.rewrite import Rewriter
 from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.kernel.threads import SharedAccesses, run_threads
 
@@ -50,40 +49,31 @@ def evaluate(
     if missing:
         raise InternalError(f"kernel '{kernel.name}' needs values for {missing}")
     run = _Run(kernel, arrays, env)
-    # With dims as numbers and loop variables bounded by their extents.
-    body = Rewriter(dims=env).body(_running(kernel.body, env)) if env else kernel.body
-    run.body(_bounded(body), None)
+    run.body(_specialised(kernel.body, env), None)
     run.copy_back()
 
 
-def _running(body: Sequence[ir.Statement], env: Mapping[str, int]) -> ir.Body:
-    """`body` without loops that never run with these dims: indices in them may divide by an extent of 0."""
-    kept: list[ir.Statement] = []
-    for statement in body:
-        if isinstance(statement, ir.For):
-            if symbolic.substitute(statement.extent, env) == 0:
-                continue
-            kept.append(replace(statement, body=_running(statement.body, env)))
-        elif isinstance(statement, ir.If):
-            kept.append(with_inner(statement, _running(statement.body, env)))
-        else:
-            kept.append(statement)
-    return tuple(kept)
+def _specialised(body: Sequence[ir.Statement], dims: Mapping[str, Dim]) -> ir.Body:
+    """`body` with sizes as numbers and the variables of loops bounded by their extents.
 
-
-def _bounded(body: Sequence[ir.Statement]) -> ir.Body:
+    A loop that never runs goes before anybody looks inside: indices there may divide by an extent of 0.
+    """
+    rewriter = Rewriter(dims=dims)
     result: list[ir.Statement] = []
     for statement in body:
         if isinstance(statement, ir.If):
-            result.append(with_inner(statement, _bounded(statement.body)))
+            condition = rewriter.expression(statement.condition)
+            result.append(ir.If(condition, _specialised(statement.body, dims)))
         elif isinstance(statement, ir.For):
-            high = symbolic.bounds(statement.extent)[1]
-            name = statement.var.name
+            extent, name = rewriter.dim(statement.extent), statement.var.name
+            if extent == 0:
+                continue
+            high = symbolic.bounds(extent)[1]
             var = Symbol(name, 0, None if high is None else max(high - 1, 0))
-            inner = substitute(statement.body, {name: symbolic.Expr.of_atom(var)})
-            result.append(replace(statement, var=var, body=_bounded(inner)))
+            inner = _specialised(statement.body, {**dims, name: symbolic.Expr.of_atom(var)})
+            result.append(replace(statement, var=var, extent=extent, body=inner))
         else:
-            result.append(statement)
+            result.extend(rewriter.statement(statement))
     return tuple(result)
 
 
