@@ -214,7 +214,7 @@ class Editor:
             current = work.pop()
             if current is None or current not in self._order:
                 continue
-            if Trait.PURE not in current.schema.traits:
+            if not current.has(Trait.PURE):
                 continue
             if any(self._uses.get(v) or self.is_output(v) for v in current.results):
                 continue

@@ -296,7 +296,7 @@ def _run(graph: Graph, inputs: Sequence[Array], dims: dict[str, int]) -> list[Ar
     for node in graph.nodes:
         operands = [None if v is None else values[v] for v in node.operands]
         results = evaluate_node(node, operands, dims)
-        if Trait.BINDS in node.schema.traits:
+        if node.has(Trait.BINDS):
             _bind_sizes(node, operands[0], dims)
             _require_equal(graph, dims)
         for value, array in zip(node.results, results, strict=True):

@@ -63,7 +63,7 @@ class Value:
     def origin(self) -> Value:
         """The value whose bytes this one shows through views."""
         value = self
-        while value.node is not None and Trait.VIEW in value.node.schema.traits:
+        while value.node is not None and value.node.has(Trait.VIEW):
             value = value.node.present_operands[0]
         return value
 
@@ -124,6 +124,44 @@ class Node:
             return cast("tuple[Value, ...]", tuple(self.operands))
         return tuple([v for v in self.operands if v is not None])
 
+    def operand(self, index: int = 0) -> Value:
+        """An operand that is there."""
+        value = self.operands[index]
+        assert value is not None
+        return value
+
+    def optional_operand(self, index: int) -> Value | None:
+        """An operand that may be absent."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def has(self, trait: Trait) -> bool:
+        """Whether the op has every flag of `trait`."""
+        return trait in self.schema.traits
+
+    def ints(self, name: str) -> tuple[int, ...]:
+        """An attribute of kind `ints`."""
+        return cast("tuple[int, ...]", self.attributes[name])
+
+    def dims(self, name: str) -> tuple[Dim, ...]:
+        """An attribute of kind `dims`."""
+        return cast("tuple[Dim, ...]", self.attributes[name])
+
+    def number(self, name: str) -> int:
+        """An attribute of kind `int`."""
+        return cast("int", self.attributes[name])
+
+    def real(self, name: str) -> float:
+        """An attribute of kind `float`."""
+        return cast("float", self.attributes[name])
+
+    def word(self, name: str) -> str:
+        """An attribute of kind `string`."""
+        return cast("str", self.attributes[name])
+
+    def flag(self, name: str) -> bool:
+        """An attribute of kind `bool`."""
+        return cast("bool", self.attributes[name])
+
     @property
     def bound_sizes(self) -> tuple[Symbol, ...]:
         """The symbols that nodes behind this one may use because of it."""
@@ -166,7 +204,7 @@ class Graph:
     def walk(self) -> Iterator[Node]:
         """Every node in order; those of the regions of control flow before the node that has them."""
         for node in self.nodes:
-            if node.regions and Trait.SEALED not in node.schema.traits:
+            if node.regions and not node.has(Trait.SEALED):
                 for region in node.regions:
                     yield from region.walk()
             yield node

@@ -209,7 +209,7 @@ def _type_violations(node: Node) -> Iterator[str]:
 
 def _region_type_violations(node: Node) -> Iterator[str]:
     """A sealed region takes the operands and yields the results, type by type."""
-    if Trait.SEALED not in node.schema.traits or len(node.regions) != 1:
+    if not node.has(Trait.SEALED) or len(node.regions) != 1:
         yield from _control_flow_violations(node)
         return
     (region,) = node.regions
@@ -228,7 +228,7 @@ def _control_flow_violations(node: Node) -> Iterator[str]:
     operands = [v.type for v in node.operands if v is not None]
     results = [v.type for v in node.results]
     bound, changing = node.bound_sizes, node.trip_sizes
-    if Trait.BRANCH in node.schema.traits:
+    if node.has(Trait.BRANCH):
         yields = [results, results]
         operands = operands[1:]
     else:

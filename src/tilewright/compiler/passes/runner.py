@@ -115,7 +115,7 @@ def with_regions(graph: Graph) -> Iterator[Graph]:
     Sealed regions are kernels and code of others, not graphs for passes.
     """
     for node in list(graph.nodes):
-        if node.regions and Trait.SEALED not in node.schema.traits:
+        if node.regions and not node.has(Trait.SEALED):
             for region in node.regions:
                 yield from with_regions(region)
     yield graph

@@ -20,12 +20,10 @@ from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     either_way,
-    has,
     is_constant,
     is_splat,
     made,
     maker,
-    operand,
     splat_of,
 )
 from tilewright.compiler.transforms.value_ranges import ValueRanges
@@ -48,17 +46,17 @@ def drop_neutral_right(neutral: float) -> Rewrite:
     """`x op neutral` is x (add 0, sub 0, mul 1, div 1, pow 1)."""
 
     def drop_neutral(node: Node, emit: Emitter) -> Value | None:
-        need(is_splat(operand(node, 1), neutral))
-        return _stands_for(node, operand(node, 0), emit)
+        need(is_splat(node.operand(1), neutral))
+        return _stands_for(node, node.operand(0), emit)
 
     return drop_neutral
 
 
 def constant_to_the_right(node: Node, emit: Emitter) -> Value | None:
     """Constants stand on the right of commutative ops, where other rewrites look for them."""
-    if not has(node, Trait.COMMUTATIVE):
+    if not node.has(Trait.COMMUTATIVE):
         return None
-    left, right = operand(node, 0), operand(node, 1)
+    left, right = node.operand(0), node.operand(1)
     need(_is_known(left) and not _is_known(right))
     return emit.op(node.op, [right, left], node.attributes)
 
@@ -69,7 +67,7 @@ def _is_known(value: Value) -> bool:
 
 def pow_to_products(node: Node, emit: Emitter) -> Value | None:
     """pow(x, 2), pow(x, 3) and pow(x, -1) without a logarithm; x**3 rounds twice."""
-    x, exponent = operand(node, 0), splat_of(operand(node, 1))
+    x, exponent = node.operand(0), splat_of(node.operand(1))
     need(exponent in (2, 3, -1) and x.type == node.result.type)
     if exponent == -1:
         return emit.op("reciprocal", [x]) if x.type.dtype.is_float else None
@@ -79,7 +77,7 @@ def pow_to_products(node: Node, emit: Emitter) -> Value | None:
 
 def divide_by_power_of_two(node: Node, emit: Emitter) -> Value | None:
     """`x / 2**n` is x * 2**-n, exactly."""
-    x, divisor = operand(node, 0), given(splat_of(operand(node, 1)))
+    x, divisor = node.operand(0), given(splat_of(node.operand(1)))
     need(x.type.dtype.is_float and math.isfinite(divisor))
     mantissa, exponent = math.frexp(abs(divisor))
     need(mantissa == 0.5 and abs(exponent) <= 14 and x.type == node.result.type)
@@ -88,11 +86,11 @@ def divide_by_power_of_two(node: Node, emit: Emitter) -> Value | None:
 
 def divide_by_root(node: Node, emit: Emitter) -> Value | None:
     """`y / sqrt(x)` is y * rsqrt(x) where the root is the smaller tensor; rounds once more."""
-    y, root = operand(node, 0), made(operand(node, 1), "sqrt")
+    y, root = node.operand(0), made(node.operand(1), "sqrt")
     need(y.type.dtype.is_float)
     counts = root.result.type.element_count, node.result.type.element_count
     need(counts[0] != counts[1] or is_splat(y, 1.0))
-    inverse_root = emit.op("rsqrt", [operand(root)])
+    inverse_root = emit.op("rsqrt", [root.operand()])
     if is_splat(y, 1.0) and inverse_root.type == node.result.type:
         return inverse_root
     return emit.op("mul", [y, inverse_root])
@@ -100,15 +98,15 @@ def divide_by_root(node: Node, emit: Emitter) -> Value | None:
 
 def one_over(node: Node, emit: Emitter) -> Value | None:
     """1 / x is reciprocal(x)."""
-    one, x = operand(node, 0), operand(node, 1)
+    one, x = node.operand(0), node.operand(1)
     need(x.type.dtype.is_float and is_splat(one, 1.0) and x.type == node.result.type)
     return emit.op("reciprocal", [x])
 
 
 def reciprocal_of_root(node: Node, emit: Emitter) -> Value | None:
     """1 / sqrt(x) is rsqrt(x)."""
-    root = maker(operand(node), "sqrt")
-    return None if root is None else emit.op("rsqrt", [operand(root)])
+    root = maker(node.operand(), "sqrt")
+    return None if root is None else emit.op("rsqrt", [root.operand()])
 
 
 def times_reciprocal(node: Node, emit: Emitter) -> Value | None:
@@ -118,47 +116,47 @@ def times_reciprocal(node: Node, emit: Emitter) -> Value | None:
         if inner is None or emit.edit.sole_user(inverse) is not node:
             continue
         if inverse.type == node.result.type:
-            return emit.op("div", [value, operand(inner)])
+            return emit.op("div", [value, inner.operand()])
     return None
 
 
 def undo_itself(node: Node, emit: Emitter) -> Value | None:
     """f(f(x)) is x for negation and not."""
     del emit
-    inner = maker(operand(node), node.op)
-    return None if inner is None else operand(inner)
+    inner = maker(node.operand(), node.op)
+    return None if inner is None else inner.operand()
 
 
 def repeat_idempotent(node: Node, emit: Emitter) -> Value | None:
     """f(f(x)) is f(x) for idempotent f."""
     del emit
-    if not has(node, Trait.IDEMPOTENT) or not has(node, Trait.ELEMENTWISE):
+    if not node.has(Trait.IDEMPOTENT) or not node.has(Trait.ELEMENTWISE):
         return None
     need(len(node.operands) == 1)
-    inner = maker(operand(node), node.op)
+    inner = maker(node.operand(), node.op)
     same = inner is not None and repr(inner.attributes) == repr(node.attributes)
-    return operand(node) if same else None
+    return node.operand() if same else None
 
 
 def drop_identity(node: Node, emit: Emitter) -> Value | None:
     """identity(x) is x."""
     del emit
-    return operand(node)
+    return node.operand()
 
 
 def sub_of_negated(node: Node, emit: Emitter) -> Value | None:
     """`x + (-y)` is x - y, x - (-y) is x + y."""
-    inner = made(operand(node, 1), "neg")
-    return emit.op("sub" if node.op == "add" else "add", [operand(node, 0), operand(inner)])
+    inner = made(node.operand(1), "neg")
+    return emit.op("sub" if node.op == "add" else "add", [node.operand(0), inner.operand()])
 
 
 def merge_scales(node: Node, emit: Emitter) -> Value | None:
     """(x * c) * d is x * (c * d) for scalars of ordinary size; rounds once less."""
-    inner = maker(operand(node, 0), "mul")
-    outer_scale = splat_of(operand(node, 1))
+    inner = maker(node.operand(0), "mul")
+    outer_scale = splat_of(node.operand(1))
     if inner is None or outer_scale is None or isinstance(outer_scale, bool):
         return None
-    x, inner_scale = operand(inner, 0), splat_of(operand(inner, 1))
+    x, inner_scale = inner.operand(0), splat_of(inner.operand(1))
     if inner_scale is None or isinstance(inner_scale, bool) or x.type != node.result.type:
         return None
     need(emit.edit.sole_user(inner.result) is node)
@@ -169,8 +167,8 @@ def merge_scales(node: Node, emit: Emitter) -> Value | None:
 
 def max_with_zero(node: Node, emit: Emitter) -> Value | None:
     """max(x, 0) is relu(x)."""
-    x = operand(node, 0)
-    need(is_splat(operand(node, 1), 0) and x.type == node.result.type)
+    x = node.operand(0)
+    need(is_splat(node.operand(1), 0) and x.type == node.result.type)
     return emit.op("relu", [x])
 
 
@@ -179,7 +177,7 @@ def max_with_zero(node: Node, emit: Emitter) -> Value | None:
 
 def where_decided(node: Node, emit: Emitter) -> Value | None:
     """A `where` whose condition is known, or whose branches are the same, is a branch."""
-    condition, x, y = (operand(node, i) for i in range(3))
+    condition, x, y = (node.operand(i) for i in range(3))
     known = splat_of(condition)
     need(known is not None or x is y)
     return _stands_for(node, x if known is None or known else y, emit)
@@ -187,36 +185,36 @@ def where_decided(node: Node, emit: Emitter) -> Value | None:
 
 def logic_decided(node: Node, emit: Emitter) -> Value | None:
     """`x and True`, `x or False` are x; `x and False`, `x or True` are False and True."""
-    known = given(splat_of(operand(node, 1)))
+    known = given(splat_of(node.operand(1)))
     is_neutral = bool(known) == (node.op == "logical_and")
-    chosen = operand(node, 0) if is_neutral else emit.constant(np.asarray(bool(known)))
+    chosen = node.operand(0) if is_neutral else emit.constant(np.asarray(bool(known)))
     return _stands_for(node, chosen, emit)
 
 
 def where_negated(node: Node, emit: Emitter) -> Value | None:
     """where(not c, x, y) is where(c, y, x)."""
-    inner = made(operand(node, 0), "logical_not")
-    return emit.op("where", [operand(inner), operand(node, 2), operand(node, 1)])
+    inner = made(node.operand(0), "logical_not")
+    return emit.op("where", [inner.operand(), node.operand(2), node.operand(1)])
 
 
 def cast_to_itself(node: Node, emit: Emitter) -> Value | None:
     """A cast to the type that x has is x."""
     del emit
-    x = operand(node)
+    x = node.operand()
     return x if x.type == node.result.type else None
 
 
 def cast_of_cast(node: Node, emit: Emitter) -> Value | None:
     """A cast through a type that holds every value of x is a cast of x."""
-    inner = made(operand(node), "cast")
-    x = operand(inner)
+    inner = made(node.operand(), "cast")
+    x = inner.operand()
     need(holds_exactly(inner.result.type.dtype, x.type.dtype))
     return emit.op("cast", [x], node.attributes)
 
 
 def cast_of_lookup(node: Node, emit: Emitter) -> Value | None:
     """A cast of what only it reads of a known table is of another table."""
-    found = made(operand(node), "table_lookup")
+    found = made(node.operand(), "table_lookup")
     need(emit.edit.sole_user(found.result) is not None)
     x, table = found.present_operands
     need(is_constant(table))
@@ -248,7 +246,7 @@ def holds_exactly(wide: DType, narrow: DType) -> bool:
 def _broadcasts(node: Node) -> bool:
     """Whether elements of operands meet as numpy broadcasts them; scales of an axis do not."""
     layout = node.schema.layout
-    return has(node, Trait.ELEMENTWISE) and layout is not None and layout.aligned
+    return node.has(Trait.ELEMENTWISE) and layout is not None and layout.aligned
 
 
 def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
@@ -260,7 +258,7 @@ def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
         spread = maker(value, "broadcast_to")
         if spread is None:
             continue
-        candidate = [*operands[:index], operand(spread), *operands[index + 1 :]]
+        candidate = [*operands[:index], spread.operand(), *operands[index + 1 :]]
         types = [None if v is None else v.type for v in candidate]
         if node.schema.infer(types, node.attributes) == (node.result.type,):
             operands = candidate
@@ -287,7 +285,7 @@ def _bare_type(value: Value) -> TensorType:
     """The type of what is repeated in a value."""
     spread = maker(value, "broadcast_to")
     if spread is not None:
-        return operand(spread).type
+        return spread.operand().type
     return value.type if splat_of(value) is None else value.type.with_shape(())
 
 
@@ -295,13 +293,13 @@ def _bare(value: Value, emit: Emitter) -> Value:
     """What is repeated in a value."""
     spread, splat = maker(value, "broadcast_to"), splat_of(value)
     if spread is not None:
-        return operand(spread)
+        return spread.operand()
     return value if splat is None else emit.scalar(splat, value)
 
 
 def comparison_decided(node: Node, emit: Emitter) -> Value | None:
     """A comparison of integers whose ranges do not meet has one answer everywhere."""
-    left, right = operand(node, 0), operand(node, 1)
+    left, right = node.operand(0), node.operand(1)
     need(left.type.dtype.is_integer and right.type.dtype.is_integer)
     need(_is_known(left) or _is_known(right))
     ranges = ValueRanges()

@@ -19,7 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.matching import dim_groups, ints, operand
+from tilewright.compiler.transforms.matching import dim_groups
 
 
 @final
@@ -68,13 +68,13 @@ def before(node: Node, axes: Axes) -> Axes | None:
     if node.op == "reshape":
         return _before_reshape(node, axes)
     if node.op == "transpose":
-        perm = ints(node, "perm")
+        perm = node.ints("perm")
         return tuple(axes[perm.index(axis)] for axis in range(len(perm)))
-    return broadcast(operand(node).type.shape, axes) if node.op == "broadcast_to" else None
+    return broadcast(node.operand().type.shape, axes) if node.op == "broadcast_to" else None
 
 
 def _before_reshape(node: Node, axes: Axes) -> Axes | None:
-    shape = operand(node).type.shape
+    shape = node.operand().type.shape
     groups = dim_groups(shape, node.result.type.shape)
     found: list[tuple[Piece, ...]] = [()] * len(shape)
     for left, right in groups or ():

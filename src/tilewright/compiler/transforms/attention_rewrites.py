@@ -11,12 +11,7 @@ from typing import Final
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import surely_broadcasts
 from tilewright.compiler.passes import Emitter, Rewrite, need
-from tilewright.compiler.transforms.matching import (
-    maker,
-    operand,
-    optional_operand,
-    splat_of,
-)
+from tilewright.compiler.transforms.matching import maker, splat_of
 
 _BIAS: Final = 3
 _MASK: Final = 4
@@ -27,7 +22,7 @@ def drop_idle_mask(node: Node, emit: Emitter) -> Value | None:
     idle = {
         place
         for place, nothing in ((_BIAS, 0), (_MASK, 1))
-        if splat_of(optional_operand(node, place)) == nothing
+        if splat_of(node.optional_operand(place)) == nothing
     }
     need(idle)
     kept = [None if i in idle else value for i, value in enumerate(node.operands)]
@@ -38,10 +33,10 @@ def mask_by_itself(node: Node, emit: Emitter) -> Value | None:
     """What a bias or mask repeats is read where it is."""
     operands = list(node.operands)
     for place in (_BIAS, _MASK):
-        spread = maker(optional_operand(node, place), "broadcast_to")
+        spread = maker(node.optional_operand(place), "broadcast_to")
         if spread is None:
             continue
-        source, wanted = operand(spread), spread.result.type.shape
+        source, wanted = spread.operand(), spread.result.type.shape
         units = (1,) * (len(wanted) - source.type.rank)
         shape = (*units, *source.type.shape)
         # Sizes that only a call compares are compared where they are repeated.

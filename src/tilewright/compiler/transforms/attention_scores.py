@@ -25,7 +25,7 @@ from tilewright.compiler.transforms.attention_axes import (
     pieces,
     placed,
 )
-from tilewright.compiler.transforms.matching import either_way, operand, splat_of
+from tilewright.compiler.transforms.matching import either_way, splat_of
 from tilewright.compiler.transforms.position_masks import (
     HIDING,
     TwoNumbers,
@@ -62,7 +62,7 @@ class Step:
     def other(self) -> Value | None:
         """What decides, or meets the scores."""
         if self.node.op == "where":
-            return operand(self.node, 0)
+            return self.node.operand(0)
         return next((v for v in self.node.present_operands if v is not self.scores), None)
 
     @property
@@ -75,7 +75,7 @@ class Step:
         """The number that a choice takes in place of scores."""
         if self.node.op != "where":
             return None
-        sides = [operand(self.node, i) for i in (1, 2)]
+        sides = [self.node.operand(i) for i in (1, 2)]
         number = next((splat_of(v) for v in sides if v is not self.scores), None)
         return None if number is None else -math.inf if self.hides else float(number)
 
@@ -143,9 +143,9 @@ class Scores:
 def _scores_of(node: Node) -> Value | None:
     """The operand that scores are, if `node` may be a step."""
     if node.op in _KEPT:
-        return operand(node)
+        return node.operand()
     if node.op == "where":
-        ways = ((operand(node, 1), operand(node, 2)), (operand(node, 2), operand(node, 1)))
+        ways = ((node.operand(1), node.operand(2)), (node.operand(2), node.operand(1)))
         sides = [value for value, other in ways if splat_of(other) is not None]
     else:
         ways = either_way(node)[: _ARITHMETIC[node.op]] if node.op in _ARITHMETIC else ()
@@ -164,7 +164,7 @@ def _leads_to_product(value: Value) -> bool:
             return False
         sides = [v for v in node.present_operands if v.type.shape == node.result.type.shape]
         if node.op in _KEPT:
-            sides = [operand(node)]
+            sides = [node.operand()]
         if len(sides) > 1:
             return any(_leads_to_product(side) for side in sides)
         node = sides[0].node if sides else None
@@ -335,8 +335,8 @@ class Sum:
         emit, node, low, axes = self.emit, step.node, step.low, step.other_axes
         if axes is None or low is None or self.mask is not None:
             return False
-        shown = operand(node, 0)
-        if operand(node, 1) is not step.scores:
+        shown = node.operand(0)
+        if node.operand(1) is not step.scores:
             shown = emit.op("logical_not", [shown])
         if low > HIDING:
             return not self.causal and self._mask(shown, axes, low)

@@ -18,14 +18,7 @@ from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.block_products import MANTISSAS, NIBBLE, middle, words_together
 from tilewright.compiler.ops.contraction import WORD_BITS
 from tilewright.compiler.passes import Emitter, given, need
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    ints,
-    maker,
-    number,
-    operand,
-    optional_operand,
-)
+from tilewright.compiler.transforms.matching import constant_of, maker
 
 _STEPS: Final = 127
 _BYTE: Final = 8
@@ -85,24 +78,24 @@ def _empty_words(numbers: Array) -> Array:
 def block_weights(value: Value) -> BlockWeights | None:
     """What a matrix [K, N] is made of, if of known integers in blocks of whole words along K."""
     node, turned = _dequantization(value)
-    if node is None or not number(node, "block_size"):
+    if node is None or not node.number("block_size"):
         return None
-    arrays = [constant_of(operand(node, i)) for i in (0, 1)]
+    arrays = [constant_of(node.operand(i)) for i in (0, 1)]
     values, scale = arrays
-    zero_value = optional_operand(node, 2)
+    zero_value = node.optional_operand(2)
     zero = constant_of(zero_value)
     if values is None or scale is None or (zero is None) is not (zero_value is None):
         return None
-    axis = number(node, "axis") % values.ndim
+    axis = node.number("axis") % values.ndim
     need(values.ndim == 2 and scale.ndim == 2 and (axis == 1) is turned)
     parts = [x if x is None or not turned else x.T for x in (values, scale, zero)]
-    return _settled(parts[0], parts[1], parts[2], number(node, "block_size"))
+    return _settled(parts[0], parts[1], parts[2], node.number("block_size"))
 
 
 def is_in_blocks(value: Value) -> bool:
     """Whether a matrix is made of integers with a scale per block, known ones or not."""
     node, _ = _dequantization(value)
-    return node is not None and bool(number(node, "block_size"))
+    return node is not None and bool(node.number("block_size"))
 
 
 def _dequantization(value: Value) -> tuple[Node | None, bool]:
@@ -111,10 +104,10 @@ def _dequantization(value: Value) -> tuple[Node | None, bool]:
     turned = False
     while node is not None and node.op != "dequantize_linear":
         if node.op == "transpose":
-            turned = turned is not (ints(node, "perm") == (1, 0))
-        elif operand(node).type.dtype not in _REAL:
+            turned = turned is not (node.ints("perm") == (1, 0))
+        elif node.operand().type.dtype not in _REAL:
             return None, turned
-        node = maker(operand(node), "transpose", "cast", "dequantize_linear")
+        node = maker(node.operand(), "transpose", "cast", "dequantize_linear")
     return node, turned
 
 

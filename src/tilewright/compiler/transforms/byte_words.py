@@ -16,7 +16,7 @@ from tilewright.compiler.ops.contraction import (
 )
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.matching import maker, operand
+from tilewright.compiler.transforms.matching import maker
 
 BYTES_PER_WORD = per_word(dtypes.u8)
 
@@ -27,7 +27,7 @@ def product_of_words(node: Node, products: frozenset[str]) -> str:
     Products of bytes that are left as such are always one: of long words where those are among the `products` of the
     machine and fill its tiles, else of 16-bit numbers where those are, else of bytes.  Other rows the machine must have.
     """
-    types = (*(operand(node, i).type.dtype for i in (0, 1)), node.result.type.dtype)
+    types = (*(node.operand(i).type.dtype for i in (0, 1)), node.result.type.dtype)
     if types == (dtypes.u8, dtypes.i8, dtypes.i32):
         if "long_bytes" in products and _fills_tiles(node):
             return "long_bytes"
@@ -43,14 +43,14 @@ def _fills_tiles(node: Node) -> bool:
     """Whether a product of bytes has rows for tiles, and whole words of eight bytes where it is a convolution."""
     if node.op == "matmul":
         return node.result.type.shape[-2] != 1
-    depth, elements = operand(node, 1).type.shape[1], WORD_PRODUCTS["long_bytes"].elements
+    depth, elements = node.operand(1).type.shape[1], WORD_PRODUCTS["long_bytes"].elements
     places = element_count(node.result.type.shape[:-1])
     return places != 1 and symbolic.mod(depth, elements) == 0
 
 
 def left_elements(node: Node, row: WordProduct, emit: Emitter) -> Value:
     """The left operand with elements of the type that words on the left have: extended once, for all columns."""
-    return emit.cast(operand(node), row.left)
+    return emit.cast(node.operand(), row.left)
 
 
 def are_whole(count: Dim, elements: int = BYTES_PER_WORD) -> bool:
@@ -80,13 +80,13 @@ def as_they_lie(value: Value) -> Value:
     node = maker(value, "cast")
     if node is None or value.type.dtype is not dtypes.f32:
         return value
-    source = operand(node)
+    source = node.operand()
     return source if source.type.dtype in (dtypes.u8, dtypes.i8) else value
 
 
 def summed_in_f32(node: Node, emit: Emitter, products: frozenset[str]) -> Value | None:
     """A contraction of bf16, where pairs are multiplied in one step, as one whose result is f32, rounded once."""
-    types = {operand(node, i).type.dtype for i in (0, 1)} | {node.result.type.dtype}
+    types = {node.operand(i).type.dtype for i in (0, 1)} | {node.result.type.dtype}
     if types != {dtypes.bf16} or "pairs" not in products:
         return None
     wide = emit.op(node.op, node.operands, {**node.attributes, "dtype": dtypes.f32})
@@ -99,6 +99,6 @@ def in_f32(x: Value, emit: Emitter) -> Value:
     Rounding pays where pairs are multiplied or memory is what is waited for; elsewhere it takes time and digits.
     """
     rounding = maker(x, "cast")
-    if rounding is not None and operand(rounding).type.dtype is dtypes.f32:
-        return operand(rounding)
+    if rounding is not None and rounding.operand().type.dtype is dtypes.f32:
+        return rounding.operand()
     return emit.cast(x, dtypes.f32)

@@ -21,11 +21,7 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.indexing import clamp_index, gather, gather_elements
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.guard_indices import GuardIndices
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    operand,
-    shows_everything,
-)
+from tilewright.compiler.transforms.matching import constant_of, shows_everything
 
 _PICKING: Final = (gather.name, gather_elements.name)
 
@@ -68,7 +64,7 @@ class _Clamped:
 
     def look_at(self, node: Node) -> None:
         """Let `node` pick by indices in range, if that pays."""
-        x, indices = operand(node), operand(node, 1)
+        x, indices = node.operand(), node.operand(1)
         axis = cast("int", node.attributes.get("axis", 0)) % x.type.rank
         size = x.type.shape[axis]
         moves: list[Node] = []
@@ -116,7 +112,7 @@ def _repeated(value: Value) -> tuple[Value, list[Node]]:
     found, source = list[Node](), value
     while source.node is not None and shows_everything(source.node):
         found.insert(0, source.node)
-        before, source = source, operand(source.node)
+        before, source = source, source.node.operand()
         if source.type.element_count != before.type.element_count:
             value, moves = source, list(found)
     return value, moves

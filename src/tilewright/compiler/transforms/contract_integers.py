@@ -20,13 +20,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.byte_words import BYTES_PER_WORD, are_whole
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    number,
-    operand,
-    optional_operand,
-    word,
-)
+from tilewright.compiler.transforms.matching import constant_of
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.compiler.transforms.value_ranges import ValueRanges
@@ -65,21 +59,21 @@ class ContractIntegers(RewritePass):
 
 def _is_depthwise(node: Node) -> bool:
     """Whether every filter sees one channel."""
-    return node.op == "conv" and operand(node, 1).type.shape[1] == 1
+    return node.op == "conv" and node.operand(1).type.shape[1] == 1
 
 
 def _has_words(node: Node) -> bool:
     """Whether the channels of every group, or the one group there is with more of them, are whole words."""
     if node.op == "matmul":
-        return are_whole(operand(node, 1).type.shape[-2])
-    depth = operand(node, 1).type.shape[1]
-    return number(node, "groups") == 1 or symbolic.mod(depth, BYTES_PER_WORD) == 0
+        return are_whole(node.operand(1).type.shape[-2])
+    depth = node.operand(1).type.shape[1]
+    return node.number("groups") == 1 or symbolic.mod(depth, BYTES_PER_WORD) == 0
 
 
 def in_floats(node: Node, emit: Emitter) -> Value | None:
     """The same product as i32(f32(a) @ f32(b)), or a sum of those over parts of the depth."""
-    a = operand(node)
-    need(a.type.dtype.is_integer and optional_operand(node, 2) is None)
+    a = node.operand()
+    need(a.type.dtype.is_integer and node.optional_operand(2) is None)
     result, plain = node.result.type.dtype, {**node.attributes, "dtype": None}
     size = given(_exact_depth(node))
     total: Value | None = None
@@ -95,14 +89,14 @@ def in_floats(node: Node, emit: Emitter) -> Value | None:
 def _depth_axes(node: Node) -> tuple[int, int]:
     """The axes of both operands along which a contraction sums (for conv, beside the kernel)."""
     if node.op == "matmul":
-        return operand(node, 0).type.rank - 1, operand(node, 1).type.rank - 2
-    channels_first = word(node, "layout") == "NCHW"
-    return (1 if channels_first else operand(node, 0).type.rank - 1), 1
+        return node.operand(0).type.rank - 1, node.operand(1).type.rank - 2
+    channels_first = node.word("layout") == "NCHW"
+    return (1 if channels_first else node.operand(0).type.rank - 1), 1
 
 
 def _exact_depth(node: Node) -> int | None:
     """How much of the depth is summed at once: all of it, or what stays exact; None if too little."""
-    a, b = operand(node, 0), operand(node, 1)
+    a, b = node.operand(0), node.operand(1)
     axis = _depth_axes(node)[1]
     depth = b.type.shape[axis]
     taps = 1 if node.op == "matmul" else element_count(b.type.shape[2:])
@@ -113,7 +107,7 @@ def _exact_depth(node: Node) -> int | None:
     array = constant_of(b)
     sizes = None if array is None else _sizes(array, per_column=node.op == "matmul")
     right = None if sizes is not None else _magnitude(ranges, b)
-    splits = node.op == "matmul" or number(node, "groups") == 1
+    splits = node.op == "matmul" or node.number("groups") == 1
     size = depth
     for count in range(1, _MOST_PARTS + 1 if splits else 2):
         size = -(-depth // count)
@@ -151,7 +145,7 @@ def _heaviest(sizes: np.ndarray, axis: int, size: int) -> int:
 
 def _parts(node: Node, size: int, emit: Emitter) -> Iterator[tuple[Value, Value]]:
     """The operands, `size` of the depth at a time."""
-    operands = (operand(node, 0), operand(node, 1))
+    operands = (node.operand(0), node.operand(1))
     axes = _depth_axes(node)
     depth = operands[1].type.shape[axes[1]]
     assert isinstance(depth, int)

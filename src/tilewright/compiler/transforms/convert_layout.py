@@ -29,13 +29,10 @@ from tilewright.compiler.passes import (
 )
 from tilewright.compiler.transforms.matching import (
     dim_groups,
-    has,
-    ints,
     inverse,
     is_constant,
     made,
     maker,
-    operand,
     permuted,
     splat_of,
     to_channels_first,
@@ -73,7 +70,7 @@ def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
     """A 1-D convolution is a 2-D one of height 1."""
     if not _is_convolution(node) or node.attributes["layout"] != "NCHW":
         return None
-    x, w = operand(node, 0), operand(node, 1)
+    x, w = node.operand(0), node.operand(1)
     need(x.type.rank == 3)
     n, c, width = x.type.shape
     tall_x = emit.reshape(x, (n, c, 1, width))
@@ -88,10 +85,10 @@ def attributes_in_2d(node: Node) -> dict[str, object]:
     """What a 1-D convolution says of its window, for one of height 1."""
     attributes = dict(node.attributes)
     for name, unit in (("strides", 1), ("dilations", 1), ("output_padding", 0)):
-        if ints(node, name) if name in attributes else ():
-            attributes[name] = (unit, *ints(node, name))
-    if ints(node, "pads"):
-        begin, end = ints(node, "pads")
+        if node.ints(name) if name in attributes else ():
+            attributes[name] = (unit, *node.ints(name))
+    if node.ints("pads"):
+        begin, end = node.ints("pads")
         attributes["pads"] = (0, begin, 0, end)
     return attributes
 
@@ -100,7 +97,7 @@ def to_nhwc(node: Node, emit: Emitter) -> Value | None:
     """An op with a layout, on transposed data."""
     if node.attributes.get("layout") != "NCHW" or len(node.results) != 1:
         return None
-    x = operand(node)
+    x = node.operand()
     rank = x.type.rank
     need(rank >= 3)
     source = channels_last_source(x)
@@ -116,7 +113,7 @@ def _is_better_last(node: Node, emit: Emitter) -> bool:
     """Whether channels-first data is worth moving; a channel that is a row is well where it is."""
     if _is_convolution(node):
         return True
-    return not has(node, Trait.ROWWISE) and _has_convolution(emit)
+    return not node.has(Trait.ROWWISE) and _has_convolution(emit)
 
 
 def _has_convolution(emit: Emitter) -> bool:
@@ -124,7 +121,7 @@ def _has_convolution(emit: Emitter) -> bool:
 
 
 def _is_convolution(node: Node) -> bool:
-    return has(node, Trait.CONTRACTION) and "layout" in node.attributes
+    return node.has(Trait.CONTRACTION) and "layout" in node.attributes
 
 
 def channels_last_source(value: Value) -> Value | None:
@@ -133,7 +130,7 @@ def channels_last_source(value: Value) -> Value | None:
     if node is None or value.type.rank < 3:
         return None
     return (
-        operand(node) if ints(node, "perm") == to_channels_first(value.type.rank) else None
+        node.operand() if node.ints("perm") == to_channels_first(value.type.rank) else None
     )
 
 
@@ -171,7 +168,7 @@ def _as_channels_last(value: Value, rank: int, emit: Emitter) -> Value | None:
 def _moved_already(value: Value, perm: tuple[int, ...], emit: Emitter) -> Value | None:
     """The same data in channels-last order, where some other op asked for it before."""
     for user in emit.edit.users(value):
-        if user.op == "transpose" and ints(user, "perm") == perm:
+        if user.op == "transpose" and user.ints("perm") == perm:
             return user.result
     return None
 
@@ -185,7 +182,7 @@ def sink(node: Node, emit: Emitter) -> Value | None:
     if operands is None:
         return None
     # Where axis i of channels-first data stands in channels-last data.
-    ranked = node.result if layout.aligned else operand(node)
+    ranked = node.result if layout.aligned else node.operand()
     place = to_channels_first(ranked.type.rank)
     types = [None if v is None else v.type for v in node.operands]
     attributes = given(layout.moved(types, node.attributes, place))
@@ -198,7 +195,7 @@ def sink(node: Node, emit: Emitter) -> Value | None:
 def _sources(node: Node, emit: Emitter, *, aligned: bool) -> list[Value | None] | None:
     """The operands, channels last: all that are `aligned`, else the first."""
     if not aligned:
-        source = None if not node.operands else channels_last_source(operand(node))
+        source = None if not node.operands else channels_last_source(node.operand())
         return None if source is None else [source, *node.operands[1:]]
     if not any(channels_last_source(v) for v in node.present_operands):
         return None
@@ -222,13 +219,13 @@ def _as_before(result: Value, places: Sequence[int], emit: Emitter) -> Value:
 
 def sink_reshape(node: Node, emit: Emitter) -> Value | None:
     """reshape(first(x)) is a permutation of reshape(x) when no group of axes is torn apart."""
-    source = given(channels_last_source(operand(node)))
+    source = given(channels_last_source(node.operand()))
     perm = to_channels_first(source.type.rank)
-    groups = given(dim_groups(operand(node).type.shape, node.result.type.shape))
+    groups = given(dim_groups(node.operand().type.shape, node.result.type.shape))
     placed: list[tuple[int, tuple[int, ...]]] = []
     at = 0
     for mine, theirs in groups:
-        places = [perm[a] for a in mine if operand(node).type.shape[a] != 1]
+        places = [perm[a] for a in mine if node.operand().type.shape[a] != 1]
         need(not any(b != a + 1 for a, b in pairwise(places)))
         at = places[0] if places else at
         placed.append((at, theirs))
@@ -253,15 +250,15 @@ def is_channel_block(perm: Sequence[int]) -> bool:
 
 def shuffle_channels(node: Node, emit: Emitter) -> Value | None:
     """A permutation within the channel axes happens before they are moved in front."""
-    outer = made(operand(node), "transpose")
-    need(is_channel_block(ints(outer, "perm")))
-    block, perm = ints(outer, "perm"), ints(node, "perm")
+    outer = made(node.operand(), "transpose")
+    need(is_channel_block(outer.ints("perm")))
+    block, perm = outer.ints("perm"), node.ints("perm")
     rank, count = len(perm), _block_size(block)
     need(count >= 2 and perm[0] == 0)
     need(perm[count + 1 :] == tuple(range(count + 1, rank)))
     start = rank - count
     inner = (*range(start), *(start + p - 1 for p in perm[1 : count + 1]))
-    moved = emit.op("transpose", [operand(outer)], {"perm": inner})
+    moved = emit.op("transpose", [outer.operand()], {"perm": inner})
     return emit.op("transpose", [moved], {"perm": block})
 
 
@@ -271,13 +268,13 @@ def _block_size(block: Sequence[int]) -> int:
 
 def merge_channel_block(node: Node, emit: Emitter) -> Value | None:
     """A reshape that merges the channel axes of a moved block happens before the move."""
-    outer = made(operand(node), "transpose")
-    need(is_channel_block(ints(outer, "perm")))
-    block, shape = ints(outer, "perm"), node.result.type.shape
+    outer = made(node.operand(), "transpose")
+    need(is_channel_block(outer.ints("perm")))
+    block, shape = outer.ints("perm"), node.result.type.shape
     size, rank = _block_size(block), len(block)
-    need(dim_groups(operand(node).type.shape, shape) is not None and size >= 2)
+    need(dim_groups(node.operand().type.shape, shape) is not None and size >= 2)
     need(len(shape) == rank - size + 1)
-    x = operand(outer)
+    x = outer.operand()
     target = (*x.type.shape[: rank - size], shape[1])
     merged_first = (x.type.shape[0], shape[1], *x.type.shape[1 : rank - size])
     need(merged_first == shape)

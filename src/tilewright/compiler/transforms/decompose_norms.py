@@ -19,7 +19,6 @@ from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, Rewrite, need
-from tilewright.compiler.transforms.matching import number, operand, optional_operand, real
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
@@ -40,7 +39,7 @@ class DecomposeNorms(RewritePass):
 
 def decompose_groups(node: Node, emit: Emitter) -> Value | None:
     """group_norm(x, s, b) is normal(x) · s + b, in f32 at least."""
-    x, groups, layout = operand(node), number(node, "groups"), node.attributes["layout"]
+    x, groups, layout = node.operand(), node.number("groups"), node.attributes["layout"]
     need(groups)
     if layout == "NHWC" and x.type.shape[-1] == groups:
         same = {"epsilon": node.attributes["epsilon"], "layout": layout}
@@ -52,7 +51,7 @@ def decompose_groups(node: Node, emit: Emitter) -> Value | None:
 
 def _channels_first(node: Node, x: Value, emit: Emitter) -> Value:
     """The groups as instances of one long row each."""
-    groups = number(node, "groups")
+    groups = node.number("groups")
     batch, channels, *places = x.type.shape
     row = symbolic.floordiv(channels, groups) * element_count(places)
     folded = emit.reshape(x, (batch, groups, row))
@@ -67,7 +66,7 @@ def _channels_first(node: Node, x: Value, emit: Emitter) -> Value:
 
 def _channels_last(node: Node, x: Value, emit: Emitter) -> Value:
     """Mean and variance of every channel make those of its group."""
-    groups = {"groups": number(node, "groups")}
+    groups = {"groups": node.number("groups")}
     positions = {"axes": tuple(range(1, x.type.rank - 1)), "keepdims": True}
 
     def square(value: Value, around: Value) -> Value:
@@ -79,7 +78,7 @@ def _channels_last(node: Node, x: Value, emit: Emitter) -> Value:
     middle = emit.op("mean_of_groups", [centre], groups)
     whole = emit.op("add", [spread, square(centre, middle)])
     variance = emit.op("mean_of_groups", [whole], groups)
-    epsilon = emit.scalar(real(node, "epsilon"), variance)
+    epsilon = emit.scalar(node.real("epsilon"), variance)
     factor = emit.op("rsqrt", [emit.op("add", [variance, epsilon])])
     result = emit.op("sub", [x, middle])
     parameters = dict(_parameters(node, x, emit))
@@ -93,7 +92,7 @@ def _parameters(node: Node, x: Value, emit: Emitter) -> list[tuple[str, Value]]:
     """What is done with the normal values, channel by channel, and the vector of it in the type of `x`."""
     found: list[tuple[str, Value]] = []
     for op, place in (("mul", 1), ("add", 2)):
-        vector = optional_operand(node, place)
+        vector = node.optional_operand(place)
         if vector is not None:
             found.append((op, emit.cast(vector, x.type.dtype)))
     return found

@@ -15,14 +15,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrite, given, need
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    made,
-    maker,
-    operand,
-    optional_operand,
-    splat_of,
-)
+from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
 from tilewright.compiler.transforms.quantized_sums import quotient_in_factors
 from tilewright.compiler.transforms.quantized_values import BYTES, is_single, known
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -51,7 +44,7 @@ class DecomposeQuantization(RewritePass):
 
 def plain_dequantization(node: Node, emit: Emitter) -> Value | None:
     """(f32(x) - zero) * scale; differences of bytes are floats."""
-    x, scale, zero = operand(node, 0), operand(node, 1), optional_operand(node, 2)
+    x, scale, zero = node.operand(0), node.operand(1), node.optional_operand(2)
     need(x.type.dtype in BYTES and node.result.type.dtype is dtypes.f32)
     need(scale.type.dtype is dtypes.f32 and is_single(scale))
     scale = known(emit, "reshape", [scale], {"shape": ()})
@@ -64,17 +57,17 @@ def plain_dequantization(node: Node, emit: Emitter) -> Value | None:
 
 def one_factor(node: Node, emit: Emitter) -> Value | None:
     """round(f32(sum) * f / s) is round(f32(sum) * (f / s)) for known factors."""
-    scaled, scale = made(operand(node), "mul"), given(constant_of(operand(node, 1)))
+    scaled, scale = made(node.operand(), "mul"), given(constant_of(node.operand(1)))
     need(scale.size == 1 and scale.dtype == np.float32)
-    need(emit.edit.sole_user(scaled.result) is not None and _is_sum(operand(scaled)))
-    factor = given(constant_of(operand(scaled, 1)))
+    need(emit.edit.sole_user(scaled.result) is not None and _is_sum(scaled.operand()))
+    factor = given(constant_of(scaled.operand(1)))
     need(scale.reshape(()) != 1)
     exact = factor.astype(np.float64) / scale.reshape(()).astype(np.float64)
     size = np.abs(exact)
     # Nor is there NaN.
     need(((size > _LEAST) & (size < 1 / _LEAST)).all())
     both = emit.constant(np.asarray(exact, np.float32))
-    value = emit.op("mul", [operand(scaled), both])
+    value = emit.op("mul", [scaled.operand(), both])
     one = emit.constant(np.ones_like(scale))
     return emit.op(node.op, [value, one, *node.operands[2:]], node.attributes)
 
@@ -84,6 +77,6 @@ def _is_sum(value: Value) -> bool:
     node = maker(value, "cast")
     return (
         node is not None
-        and operand(node).type.dtype is dtypes.i32
+        and node.operand().type.dtype is dtypes.i32
         and value.type.dtype is dtypes.f32
     )

@@ -15,7 +15,7 @@ from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.graph.text import ArrayHashes
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.matching import constant_of, has
+from tilewright.compiler.transforms.matching import constant_of
 
 Key = tuple[object, ...]
 
@@ -40,7 +40,7 @@ class EliminateCommon(GraphPass):
         count = 0
         with Editor(graph) as edit:
             for node in edit.nodes():
-                if not has(node, Trait.PURE) or node.regions:
+                if not node.has(Trait.PURE) or node.regions:
                     continue
                 earlier = seen.setdefault(self._key(node, hashes), node)
                 if earlier is not node:
@@ -49,14 +49,14 @@ class EliminateCommon(GraphPass):
             return PassResult(edit.modified, {"merged": count} if count else {})
 
     def _key(self, node: Node, hashes: ArrayHashes) -> Key:
-        if has(node, Trait.CONSTANT):
+        if node.has(Trait.CONSTANT):
             array = constant_of(node.result)
             assert array is not None, "a constant has a value"
             is_large = array.nbytes > self.compare_bytes
             content = id(array) if is_large else array.tobytes()
             return (node.op, node.result.type, content)
         operands = [0 if v is None else id(v) for v in node.operands]
-        if has(node, Trait.COMMUTATIVE):
+        if node.has(Trait.COMMUTATIVE):
             operands[:2] = sorted(operands[:2])
         attributes = [
             (name, attribute_key(value, hashes))

@@ -10,7 +10,6 @@ from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.passes.runner import with_regions
-from tilewright.compiler.transforms.matching import has
 
 
 @final
@@ -40,7 +39,7 @@ class EliminateDead(GraphPass):
 def is_pure(node: Node) -> bool:
     """Whether the node, with everything in its regions, has no effect besides its results."""
     if not node.regions:
-        return has(node, Trait.PURE)
+        return node.has(Trait.PURE)
     return all(
         is_pure(inner)
         for region in node.regions

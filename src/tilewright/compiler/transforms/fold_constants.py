@@ -22,7 +22,7 @@ from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.quantization import widens_bytes
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.matching import constant_of, has
+from tilewright.compiler.transforms.matching import constant_of
 
 
 @final
@@ -62,7 +62,7 @@ class FoldConstants(GraphPass):
             return PassResult(edit.modified, {"folded": count} if count else {})
 
     def _folds(self, node: Node, edit: Editor) -> bool:
-        if node.regions or not has(node, Trait.PURE) or has(node, Trait.CONSTANT):
+        if node.regions or not node.has(Trait.PURE) or node.has(Trait.CONSTANT):
             return False
         arrays = [constant_of(v) for v in node.present_operands]
         given = [a for a in arrays if a is not None]
@@ -86,7 +86,7 @@ class FoldConstants(GraphPass):
 
 def _is_empty(node: Node) -> bool:
     """Whether no result of a pure node has an element, whatever its operands hold."""
-    if node.regions or not has(node, Trait.PURE) or has(node, Trait.CONSTANT):
+    if node.regions or not node.has(Trait.PURE) or node.has(Trait.CONSTANT):
         return False
     shapes = [value.type.shape for value in node.results]
     are_numbers = all(isinstance(size, int) for shape in shapes for size in shape)
@@ -109,7 +109,7 @@ def _is_weight(node: Node, edit: Editor, depth: int = 8) -> bool:
     """Whether a contraction takes the result, moved perhaps, as weights: those lie in memory."""
     for value in node.results:
         for user in edit.users(value):
-            if has(user, Trait.CONTRACTION) and user.operands[1] is value:
+            if user.has(Trait.CONTRACTION) and user.operands[1] is value:
                 return True
             if depth and _passes_on(user, value) and _is_weight(user, edit, depth - 1):
                 return True
@@ -118,9 +118,9 @@ def _is_weight(node: Node, edit: Editor, depth: int = 8) -> bool:
 
 def _passes_on(user: Node, value: Value) -> bool:
     """Whether `user` makes of `value` nothing but weights: it moves it, or reckons with constants."""
-    if has(user, Trait.MOVEMENT):
+    if user.has(Trait.MOVEMENT):
         return True
-    return has(user, Trait.ELEMENTWISE) and all(
+    return user.has(Trait.ELEMENTWISE) and all(
         v is value or _is_made_of_constants(v) for v in user.present_operands
     )
 
@@ -129,7 +129,7 @@ def _is_made_of_constants(value: Value, depth: int = 4) -> bool:
     if constant_of(value) is not None:
         return True
     node = value.node
-    if node is None or not depth or not has(node, Trait.PURE):
+    if node is None or not depth or not node.has(Trait.PURE):
         return False
     return all(_is_made_of_constants(v, depth - 1) for v in node.present_operands)
 

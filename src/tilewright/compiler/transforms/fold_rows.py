@@ -25,13 +25,7 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.indexing import gather
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fold_constants import attributes_are_numbers, release
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    has,
-    number,
-    operand,
-    picks_one,
-)
+from tilewright.compiler.transforms.matching import constant_of, picks_one
 
 
 @final
@@ -95,7 +89,7 @@ class _Rows:
 
 def _rows_of(node: Node) -> _Rows | None:
     """The rows that a node is made of, if it is made of nothing else and they lie at one place."""
-    if not has(node, Trait.PURE) or node.regions or len(node.results) != 1:
+    if not node.has(Trait.PURE) or node.regions or len(node.results) != 1:
         return None
     if picks_one(node.result) or not attributes_are_numbers(node):
         return None
@@ -106,11 +100,11 @@ def _rows_of(node: Node) -> _Rows | None:
             continue
         if not picks_one(value) or value.node is None:
             return None
-        stack = constant_of(operand(value.node))
+        stack = constant_of(value.node.operand())
         if stack is None:
             return None
-        stacks[index] = (stack, number(value.node, "axis") % stack.ndim)
-        places.append(operand(value.node, 1).origin)
+        stacks[index] = (stack, value.node.number("axis") % stack.ndim)
+        places.append(value.node.operand(1).origin)
     counts = {array.shape[axis] for array, axis in stacks.values()}
     if len(set(places)) != 1 or len(counts) != 1 or not min(counts):
         return None
@@ -152,7 +146,7 @@ def _release_rows(edit: Editor, operands: Sequence[Value]) -> None:
         node = value.node
         if node is None or not edit.contains(node) or edit.use_count(value):
             continue
-        if has(node, Trait.CONSTANT):
+        if node.has(Trait.CONSTANT):
             release(edit, [value])
             continue
         behind = node.present_operands

@@ -14,16 +14,7 @@ from typing import ClassVar, Final, final
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrite, given, need
-from tilewright.compiler.transforms.matching import (
-    is_constant,
-    made,
-    maker,
-    number,
-    operand,
-    optional_operand,
-    splat_of,
-    word,
-)
+from tilewright.compiler.transforms.matching import is_constant, made, maker, splat_of
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _LARGEST_FACTOR: Final = 1 << 16
@@ -61,14 +52,14 @@ class FoldScales(RewritePass):
 def channel_axis_of(node: Node) -> int:
     """The axis of the output channels of a contraction."""
     rank = node.result.type.rank
-    if node.op == "matmul" or word(node, "layout") != "NCHW":
+    if node.op == "matmul" or node.word("layout") != "NCHW":
         return rank - 1
     return 1
 
 
 def bias_apart(node: Node, emit: Emitter) -> Value | None:
     """conv(x, w, bias) is conv(x, w) + bias."""
-    bias = given(optional_operand(node, 2))
+    bias = given(node.optional_operand(2))
     plain = emit.op(node.op, node.operands[:2], node.attributes)
     axis = channel_axis_of(node)
     shape = [1] * (plain.type.rank - axis)
@@ -80,11 +71,11 @@ def _weighted(value: Value, emit: Emitter) -> Node | None:
     """The contraction with constant weights that makes `value` for one user only."""
     node = made(value, "conv", "conv_transpose", "matmul")
     need(emit.edit.sole_user(value) is not None)
-    need(optional_operand(node, 2) is None and _is_weight(operand(node, 1)))
-    need(node.op != "conv_transpose" or number(node, "groups") == 1)
-    need(node.op != "matmul" or operand(node, 1).type.rank == 2)
+    need(node.optional_operand(2) is None and _is_weight(node.operand(1)))
+    need(node.op != "conv_transpose" or node.number("groups") == 1)
+    need(node.op != "matmul" or node.operand(1).type.rank == 2)
     # Weights narrower than their sums have no room for a factor.
-    need(operand(node, 1).type.dtype is node.result.type.dtype)
+    need(node.operand(1).type.dtype is node.result.type.dtype)
     return node
 
 
@@ -115,20 +106,20 @@ def _vector(value: Value, emit: Emitter) -> Value:
 
 def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
     """conv(x, w) * c is conv(x, w * c) for a factor per output channel."""
-    value, scale = operand(node, 0), operand(node, 1)
+    value, scale = node.operand(0), node.operand(1)
     source = given(_weighted(value, emit))
     axis = channel_axis_of(source)
     need(_per_channel(scale, value, axis) and value.type == node.result.type)
     # A scalar is free in the epilogue.
     need(source.op != "matmul" or scale.type.element_count != 1)
-    weights = operand(source, 1)
+    weights = source.operand(1)
     place = {"conv": 0, "conv_transpose": 1, "matmul": 1}[source.op]
     factor = _vector(scale, emit)
     if factor.type.rank:
         shape = (factor.type.shape[0], *([1] * (weights.type.rank - place - 1)))
         factor = emit.reshape(factor, shape)
     scaled = emit.op("mul", [weights, factor])
-    return emit.op(source.op, [operand(source, 0), scaled], source.attributes)
+    return emit.op(source.op, [source.operand(0), scaled], source.attributes)
 
 
 def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
@@ -141,12 +132,12 @@ def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
 
 def _biased(node: Node, emit: Emitter) -> tuple[Node, Value, Value] | None:
     """The contraction, its bias and what `node` does to their sum, if both are vectors of its channels."""
-    value, other = operand(node, 0), operand(node, 1)
+    value, other = node.operand(0), node.operand(1)
     total = made(value, "add")
     need(emit.edit.sole_user(value) is not None)
-    source = given(_weighted(operand(total, 0), emit))
+    source = given(_weighted(total.operand(0), emit))
     need(value.type == node.result.type)
-    axis, bias = channel_axis_of(source), operand(total, 1)
+    axis, bias = channel_axis_of(source), total.operand(1)
     need(_per_channel(bias, value, axis) and _per_channel(other, value, axis))
     return source, bias, other
 
@@ -156,14 +147,14 @@ def scale_behind_matmul(node: Node, emit: Emitter) -> Value | None:
     # F16 models scale first to stay in range.
     need(node.result.type.dtype in (dtypes.f32, dtypes.f64))
     for index in (0, 1):
-        scaled = maker(operand(node, index), "mul")
+        scaled = maker(node.operand(index), "mul")
         if scaled is None or emit.edit.sole_user(scaled.result) is not node:
             continue
-        x, scale = operand(scaled, 0), operand(scaled, 1)
+        x, scale = scaled.operand(0), scaled.operand(1)
         factor = splat_of(scale)
         if factor is None or not 1e-4 < abs(factor) < 1e4 or x.type != scaled.result.type:
             continue
-        operands = [x if i == index else operand(node, i) for i in (0, 1)]
+        operands = [x if i == index else node.operand(i) for i in (0, 1)]
         product = emit.op("matmul", operands, node.attributes)
         return emit.op("mul", [product, emit.scalar(float(factor), product)])
     return None
@@ -189,39 +180,37 @@ def _affine(value: Value, op: str, emit: Emitter) -> Node | None:
     node = maker(value, op)
     if node is None or emit.edit.sole_user(value) is None:
         return None
-    fits = value.type.dtype.is_float and _known_factor(operand(node, 1))
-    return node if fits and operand(node, 0).type == value.type else None
+    fits = value.type.dtype.is_float and _known_factor(node.operand(1))
+    return node if fits and node.operand(0).type == value.type else None
 
 
 def merge_factors(node: Node, emit: Emitter) -> Value | None:
     """(x * a) * b is x * (a * b) for constants; rounds differently."""
-    inner = given(_affine(operand(node, 0), "mul", emit))
-    factor = operand(node, 1)
+    inner = given(_affine(node.operand(0), "mul", emit))
+    factor = node.operand(1)
     need(_known_factor(factor))
-    product = emit.op("mul", [operand(inner, 1), factor])
-    return _kept(emit.op("mul", [operand(inner, 0), product]), node)
+    product = emit.op("mul", [inner.operand(1), factor])
+    return _kept(emit.op("mul", [inner.operand(0), product]), node)
 
 
 def distribute_factor(node: Node, emit: Emitter) -> Value | None:
     """(x * a + b) * c is x * (a * c) + b * c for constants; rounds differently."""
-    total = given(_affine(operand(node, 0), "add", emit))
-    inner = given(_affine(operand(total, 0), "mul", emit))
-    factor = operand(node, 1)
+    total = given(_affine(node.operand(0), "add", emit))
+    inner = given(_affine(total.operand(0), "mul", emit))
+    factor = node.operand(1)
     need(_known_factor(factor))
-    scaled = emit.op(
-        "mul", [operand(inner, 0), emit.op("mul", [operand(inner, 1), factor])]
-    )
-    shift = emit.op("mul", [operand(total, 1), factor])
+    scaled = emit.op("mul", [inner.operand(0), emit.op("mul", [inner.operand(1), factor])])
+    shift = emit.op("mul", [total.operand(1), factor])
     return _kept(emit.op("add", [scaled, shift]), node)
 
 
 def merge_terms(node: Node, emit: Emitter) -> Value | None:
     """(x * a + b) + c is x * a + (b + c) for constants; rounds differently."""
-    total = given(_affine(operand(node, 0), "add", emit))
-    need(_affine(operand(total, 0), "mul", emit) is not None)
-    need(_known_factor(operand(node, 1)))
-    shift = emit.op("add", [operand(total, 1), operand(node, 1)])
-    return _kept(emit.op("add", [operand(total, 0), shift]), node)
+    total = given(_affine(node.operand(0), "add", emit))
+    need(_affine(total.operand(0), "mul", emit) is not None)
+    need(_known_factor(node.operand(1)))
+    shift = emit.op("add", [total.operand(1), node.operand(1)])
+    return _kept(emit.op("add", [total.operand(0), shift]), node)
 
 
 def _kept(value: Value, node: Node) -> Value | None:

@@ -35,13 +35,7 @@ from tilewright.compiler.transforms.fusion_classes import (
     reads_linearly,
 )
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
-from tilewright.compiler.transforms.matching import (
-    dim_groups,
-    has,
-    operand,
-    reached,
-    read_outside,
-)
+from tilewright.compiler.transforms.matching import dim_groups, reached, read_outside
 from tilewright.compiler.transforms.split_concat import MOST_OPERANDS
 
 # These read each element of an operand once, whatever the size of their result.
@@ -191,7 +185,7 @@ class FuseKernels(GraphPass):
             return False
         if group.kind is Role.ATTENTION:
             return False
-        if not is_border(border) or operand(border).node not in (group.root, *through):
+        if not is_border(border) or border.operand().node not in (group.root, *through):
             return False
         group.root = border
         groups.take(group, [*through, border, *_free_operands(border, groups)])
@@ -214,7 +208,7 @@ class FuseKernels(GraphPass):
         if behind is None or behind in groups.of:
             return False
         merges = groups.role(behind) is Role.VIEW
-        keeps_columns = operand(view).type.shape[-1] == view.result.type.shape[-1]
+        keeps_columns = view.operand().type.shape[-1] == view.result.type.shape[-1]
         if not merges and not (keeps_columns and groups.role(behind) is Role.POINTWISE):
             return False
         taken = [view, move, behind] if merges else [view, move]
@@ -279,7 +273,7 @@ def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
     last = move.result.type.shape[-1]
     if not lies_in_panels(anchor.attributes) or not isinstance(last, int):
         return False
-    panel, columns = operand(anchor, 1).type.shape[-1], anchor.result.type.shape[-1]
+    panel, columns = anchor.operand(1).type.shape[-1], anchor.result.type.shape[-1]
     if not isinstance(panel, int) or not isinstance(columns, int) or columns % panel:
         return False
     return last % _WIDEST_VECTOR == 0 and (last % panel == 0 or panel % last == 0)
@@ -385,9 +379,9 @@ class _Prologue:
     def _merges_lanes(self, turn: Node, view: Node) -> bool:
         """Whether what `turn` makes the last axis is one that `view` merges, which it reads as it is or a part of it."""
         order = permutation(turn)
-        if order is None or not self._shows(operand(turn), view):
+        if order is None or not self._shows(turn.operand(), view):
             return False
-        shape = operand(view).type.shape
+        shape = view.operand().type.shape
         merged = dim_groups(shape, view.result.type.shape) or ()
         return any(
             order[-1] in axes and sum(shape[axis] != 1 for axis in parts) > 1
@@ -423,7 +417,7 @@ class _Prologue:
         for user in self.groups.edit.users(value):
             if user not in self.group.nodes:
                 continue
-            if has(user, Trait.PICKS) and operand(user) is value:
+            if user.has(Trait.PICKS) and user.operand() is value:
                 return True
             view = self.groups.role(user) is Role.VIEW
             if view and self._is_picked_from(user.result):
@@ -435,7 +429,7 @@ class _Prologue:
             return False
         if is_left_operand(user, node.result):
             return _keeps_lanes(node, user)
-        return self.options.right_moves and has(user, Trait.STRIDED)
+        return self.options.right_moves and user.has(Trait.STRIDED)
 
     def _contraction_side(self, node: Node, role: Role, user: Node) -> bool:
         """Behind the anchor: small operands of the epilogue; before it: chains of linear moves."""
@@ -500,7 +494,7 @@ class _Prologue:
 
     def _picked(self, node: Node) -> int:
         """Elements of `node` that users in the group pick: each asks for others than the next."""
-        picks = (u for u in self.groups.edit.users(node.result) if has(u, Trait.PICKS))
+        picks = (u for u in self.groups.edit.users(node.result) if u.has(Trait.PICKS))
         asked = [self.evaluations[u] for u in picks if u in self.evaluations]
         return sum(map(_likely, asked))
 

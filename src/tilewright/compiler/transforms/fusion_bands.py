@@ -15,7 +15,6 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Role
 from tilewright.compiler.ops.contract import multiplies_rows, shares_no_element
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
-from tilewright.compiler.transforms.matching import operand
 
 ChooseBand = Callable[[int, int, int], int]
 """(rows, bytes of a row, bytes of the right operand) of a tensor between two sums to the rows of a band; 0: none."""
@@ -50,12 +49,12 @@ def _anchor(group: Group, groups: Groups) -> Node | None:
 def _views(product: Node, groups: Groups) -> list[Node]:
     """The reshapes of its left operand, which nobody else reads and which leave the last axis as it is."""
     found: list[Node] = []
-    value = operand(product)
+    value = product.operand()
     while _is_read_once(value, groups) and value.node is not None:
         view = value.node
         if groups.role(view) is not Role.VIEW:
             break
-        value = operand(view)
+        value = view.operand()
         if value.type.shape[-1:] != view.result.type.shape[-1:]:
             break
         found.append(view)
@@ -68,7 +67,7 @@ def _is_read_once(value: Value, groups: Groups) -> bool:
 
 def _source(reader: Node, groups: Groups) -> Group | None:
     """The kernel of the depthwise convolution whose result `reader` alone reads."""
-    value = operand(reader)
+    value = reader.operand()
     source = None if value.node is None else groups.of.get(value.node)
     if source is None or source.output is not value or not _is_read_once(value, groups):
         return None
@@ -80,7 +79,7 @@ def _source(reader: Node, groups: Groups) -> Group | None:
 
 
 def _pays(source: Group, product: Node, choose_band: ChooseBand) -> bool:
-    between, right = source.output.type, operand(product, 1).type
+    between, right = source.output.type, product.operand(1).type
     shape = [size for size in between.shape if isinstance(size, int)]
     columns = [size for size in right.shape if isinstance(size, int)]
     if len(shape) < between.rank or len(columns) < right.rank or between.rank < 3:

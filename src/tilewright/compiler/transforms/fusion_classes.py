@@ -15,9 +15,7 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.transforms.matching import (
     array_splat,
     constant_of,
-    has,
     is_index,
-    operand,
     source_places,
     splat_of,
 )
@@ -32,14 +30,14 @@ _USUAL_BYTES: Final = 4  # of a number
 
 def role_of(node: Node) -> Role:
     """The part that `node` can play."""
-    if has(node, Trait.CONSTANT):
+    if node.has(Trait.CONSTANT):
         return Role.FREE if is_inline_constant(node) else Role.NONE
-    if has(node, Trait.PART):
+    if node.has(Trait.PART):
         return Role.NONE
     if node.regions:
-        return Role.HOST if has(node, Trait.SEALED) else Role.NONE
+        return Role.HOST if node.has(Trait.SEALED) else Role.NONE
     has_body = catalogue.lookup(node.op).supports(_types(node), node.attributes)
-    if has(node, Trait.VIEW):
+    if node.has(Trait.VIEW):
         return Role.VIEW if has_body else Role.NONE
     if not has_body:
         return Role.HOST
@@ -53,7 +51,7 @@ def _is_free(node: Node) -> bool:
     """Index arithmetic and repeated scalars."""
     if not node.present_operands:
         return True
-    return node.schema.places is not None and splat_of(operand(node)) is not None
+    return node.schema.places is not None and splat_of(node.operand()) is not None
 
 
 def is_inline_constant(node: Node) -> bool:
@@ -130,7 +128,7 @@ def moves_last_axis(node: Node) -> bool:
 def is_border(node: Node) -> bool:
     """Whether the node puts a border of one constant around its first operand."""
     adds_border = node.schema.adds_border
-    if adds_border is None or not adds_border(node.attributes, operand(node).type.shape):
+    if adds_border is None or not adds_border(node.attributes, node.operand().type.shape):
         return False
     return all(v is None or splat_of(v) is not None for v in node.operands[1:])
 

@@ -122,7 +122,7 @@ class Groups:
 
     def is_needed(self, node: Node) -> bool:
         """Whether somebody reads a result of `node` from memory, now that users have groups."""
-        if Trait.GUARD in node.schema.traits:
+        if node.has(Trait.GUARD):
             return True
         return any(
             self.is_output(value)

@@ -118,7 +118,7 @@ class Constant(Pattern):
 
     def fit(self, value: Value, bound: Bindings) -> Ways:
         """A constant's."""
-        if value.node is not None and Trait.CONSTANT in value.node.schema.traits:
+        if value.node is not None and value.node.has(Trait.CONSTANT):
             yield frozenset(), bound
 
 
@@ -225,7 +225,7 @@ def is_const() -> Pattern:
 
 def _orders(node: Node) -> tuple[tuple[Value, ...], ...]:
     operands = node.present_operands
-    if Trait.COMMUTATIVE in node.schema.traits and len(operands) > 1:
+    if node.has(Trait.COMMUTATIVE) and len(operands) > 1:
         return operands, (operands[1], operands[0], *operands[2:])
     return (operands,)
 

@@ -20,15 +20,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.passes import Emitter, Rewrite, need
 from tilewright.compiler.transforms.fold_scales import channel_axis_of
-from tilewright.compiler.transforms.matching import (
-    ints,
-    is_constant,
-    maker,
-    number,
-    operand,
-    optional_operand,
-    word,
-)
+from tilewright.compiler.transforms.matching import is_constant, maker
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
@@ -57,7 +49,7 @@ class GrowLate(RewritePass):
 
 def mix_channels_first(node: Node, emit: Emitter) -> Value | None:
     """f(concat(grow(x), y)) is grow(f(x)) + f(y), each f with the weights of its channels."""
-    x, axis = operand(node), channel_axis_of(node)
+    x, axis = node.operand(), channel_axis_of(node)
     need(_mixes_channels(node) and emit.edit.sole_user(x) is node)
     parts = _side_by_side(x, axis)
     grown = [_grown(part, axis, emit) for part in parts]
@@ -86,7 +78,7 @@ class _Terms:
     def add(self, part: Value, grows: Node | None) -> None:
         """The term of the next channels, which `grows` makes large."""
         count = part.type.shape[self.axis]
-        source = part if grows is None else operand(grows)
+        source = part if grows is None else grows.operand()
         weights = self._weights(count)
         self.start = self.start + count
         term = self.emit.op(self.node.op, [source, weights], self.node.attributes)
@@ -103,14 +95,14 @@ class _Terms:
         return [*self._grown, *self._plain]
 
     def _weights(self, count: Dim) -> Value:
-        weights = operand(self.node, 1)
+        weights = self.node.operand(1)
         axis = 0 if self.node.op == "matmul" else 1
         return emit_slice(self.emit, weights, {axis: (self.start, count, 1)})
 
 
 def _mixes_channels(node: Node) -> bool:
     """Whether every result is a sum over the channels of one place, times known weights."""
-    x, w = operand(node), operand(node, 1)
+    x, w = node.operand(), node.operand(1)
     known = is_constant(w) and all(isinstance(d, int) for d in w.type.shape)
     if not known or x.type.dtype is not w.type.dtype or x.type.dtype not in (f32, f64):
         return False
@@ -118,17 +110,17 @@ def _mixes_channels(node: Node) -> bool:
         return w.type.rank == 2 and x.type.rank > 2
     return (
         all(d == 1 for d in w.type.shape[_IMAGE_AXES])
-        and all(step == 1 for step in ints(node, "strides"))
-        and not any(ints(node, "pads"))
-        and number(node, "groups") == 1
-        and optional_operand(node, 2) is None
+        and all(step == 1 for step in node.ints("strides"))
+        and not any(node.ints("pads"))
+        and node.number("groups") == 1
+        and node.optional_operand(2) is None
     )
 
 
 def _side_by_side(x: Value, axis: int) -> Sequence[Value]:
     """What `x` puts side by side along its channels, or itself."""
     whole = maker(x, "concat")
-    if whole is None or number(whole, "axis") % x.type.rank != axis:
+    if whole is None or whole.number("axis") % x.type.rank != axis:
         return [x]
     return whole.present_operands
 
@@ -139,9 +131,9 @@ def _grown(part: Value, axis: int, emit: Emitter) -> Node | None:
     if node is None or emit.edit.sole_user(part) is None:
         return None
     # What lies outside the image has a number of its own there, which weights would be applied to.
-    if word(node, "coordinate_mode") == "tf_crop_and_resize":
+    if node.word("coordinate_mode") == "tf_crop_and_resize":
         return None
-    source = operand(node).type.shape
+    source = node.operand().type.shape
     before, after = _places(source, axis), _places(part.type.shape, axis)
     scales = node.attributes["scales"]
     keeps_channels = source[axis] == part.type.shape[axis] and (
@@ -182,7 +174,7 @@ def _is_less_work(
         if not isinstance(count, int):
             return False
         if grows is not None:
-            spared = places - _places(operand(grows).type.shape, axis)
+            spared = places - _places(grows.operand().type.shape, axis)
             products += spared * count * filters
             samples += places * (filters - count)
     # Several products instead of one write and read their results.

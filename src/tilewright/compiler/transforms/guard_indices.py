@@ -22,7 +22,7 @@ from tilewright.compiler.ops.declaration import IndexRange, check_range
 from tilewright.compiler.ops.indexing import out_of_range
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.matching import constant_of, operand, shows_everything
+from tilewright.compiler.transforms.matching import constant_of, shows_everything
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.value_ranges import ValueRanges
 
@@ -82,7 +82,7 @@ def _once_each(value: Value) -> Value:
     while value.node is not None and shows_everything(value.node):
         if not is_at_least(value.type.element_count, 1):
             return value
-        value = operand(value.node)
+        value = value.node.operand()
     return value
 
 

@@ -19,7 +19,6 @@ from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.matching import has
 
 _WORTH: Final = (
     Role.PACKING, Role.CONTRACTION, Role.ATTENTION, Role.ROWS, Role.REDUCTION, Role.POOLING,
@@ -45,7 +44,7 @@ class HoistInvariants(GraphPass):
         count = 0
         with Editor(graph) as edit:
             for node in edit.nodes():
-                if has(node, Trait.LOOP):
+                if node.has(Trait.LOOP):
                     moved = _invariants(node)
                     if moved:
                         _hoist(node, moved, edit)
@@ -60,7 +59,7 @@ def _invariants(loop: Node) -> list[Node]:
     bound = [*loop.trip_sizes, *(s for node in body.walk() for s in node.bound_sizes)]
     # What a trip compares is not so where no trip runs, so nothing that needs it runs there.
     inner = {symbol.name for symbol in bound}.union(
-        *(size_names(node) for node in body.walk() if has(node, Trait.AGREES))
+        *(size_names(node) for node in body.walk() if node.has(Trait.AGREES))
     )
     found: list[Node] = []
     for node in body:
@@ -74,7 +73,7 @@ def _invariants(loop: Node) -> list[Node]:
 
 
 def _may_move(node: Node, fixed: set[Value], inner: AbstractSet[str]) -> bool:
-    is_plain = has(node, Trait.PURE) and not node.regions and not has(node, Trait.GUARD)
+    is_plain = node.has(Trait.PURE) and not node.regions and not node.has(Trait.GUARD)
     if not is_plain or any(v not in fixed for v in node.present_operands):
         return False
     row = catalogue.find(node.op)

@@ -19,15 +19,7 @@ from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.passes import Emitter, NoMatchError, Rewrite, given, need
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    ints,
-    made,
-    maker,
-    number,
-    operand,
-    optional_operand,
-)
+from tilewright.compiler.transforms.matching import constant_of, made, maker
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _SMALL_FLOATS: Final = (dtypes.f8e4m3fn, dtypes.f8e5m2)
@@ -50,7 +42,7 @@ class KeepWeights(RewritePass):
 
 def weights_in_one_block(node: Node, emit: Emitter) -> Value | None:
     """`a @ (q * scale)` is `a` times `q` in blocks as long as its columns."""
-    a, b = operand(node, 0), operand(node, 1)
+    a, b = node.operand(0), node.operand(1)
     need(b.type.rank == 2 and a.type.dtype in (*HALVES, f32))
     values, scale, zero = _stored(b)
     depth, columns = values.shape
@@ -76,17 +68,17 @@ def _stored(value: Value) -> tuple[Array, Array, Array | None]:
         return _turned(node)
     if node.op == "mul":
         return _with_factor(node)
-    values = given(_known(operand(node)))
+    values = given(_known(node.operand()))
     if node.op == "cast":
-        need(operand(node).type.dtype in _SMALL_FLOATS)
+        need(node.operand().type.dtype in _SMALL_FLOATS)
         return values, np.ones((), value.type.dtype.numpy), None
-    scale, zero_value = given(constant_of(operand(node, 1))), optional_operand(node, 2)
+    scale, zero_value = given(constant_of(node.operand(1))), node.optional_operand(2)
     zero = constant_of(zero_value)
-    need(operand(node).type.dtype in _STORED and not number(node, "block_size"))
+    need(node.operand().type.dtype in _STORED and not node.number("block_size"))
     need((zero is None) is (zero_value is None))
     along = scale
     if scale.ndim == 1:
-        along = np.expand_dims(scale, 1 - number(node, "axis") % 2)
+        along = np.expand_dims(scale, 1 - node.number("axis") % 2)
     need(_fits(along, values))
     return values, along, zero
 
@@ -94,11 +86,15 @@ def _stored(value: Value) -> tuple[Array, Array, Array | None]:
 def _with_factor(node: Node) -> tuple[Array, Array, Array | None]:
     """Converted floats of 8 bits, times one factor or one per column."""
     for index in (0, 1):
-        inner = maker(operand(node, index), "cast")
-        scale = constant_of(operand(node, 1 - index))
-        if inner is None or scale is None or operand(inner).type.dtype not in _SMALL_FLOATS:
+        inner = maker(node.operand(index), "cast")
+        scale = constant_of(node.operand(1 - index))
+        if (
+            inner is None
+            or scale is None
+            or inner.operand().type.dtype not in _SMALL_FLOATS
+        ):
             continue
-        values = _known(operand(inner))
+        values = _known(inner.operand())
         if values is not None and _fits(scale, values):
             return values, scale, None
     raise NoMatchError
@@ -106,17 +102,17 @@ def _with_factor(node: Node) -> tuple[Array, Array, Array | None]:
 
 def _turned(node: Node) -> tuple[Array, Array, Array | None]:
     """Weights that lie as columns, with one scale or one per row, which then is one per column."""
-    need(ints(node, "perm") == (1, 0))
-    values, scale, zero = _stored(operand(node))
+    need(node.ints("perm") == (1, 0))
+    values, scale, zero = _stored(node.operand())
     return values.T, np.atleast_2d(scale).T, zero
 
 
 def _known(values: Value) -> Array | None:
     """The numbers, turned if they are still to be turned."""
     node = maker(values, "transpose")
-    if node is None or ints(node, "perm") != (1, 0):
+    if node is None or node.ints("perm") != (1, 0):
         return constant_of(values)
-    found = constant_of(operand(node))
+    found = constant_of(node.operand())
     return None if found is None else found.T
 
 

@@ -35,7 +35,6 @@ from tilewright.compiler.transforms.contract_forms import (
     grouped_convolution,
 )
 from tilewright.compiler.transforms.fold_scales import bias_apart
-from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_planar
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -79,7 +78,7 @@ class LegalizeConvolution(RewritePass):
     def with_places_in_lanes(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution whose filters would leave lanes empty, which its places fill."""
         need(can_be_planar(node) and node.attributes["dtype"] is None)
-        x, w = operand(node, 0).type, operand(node, 1).type
+        x, w = node.operand(0).type, node.operand(1).type
         dtype = dtypes.f32 if x.dtype in HALVES else x.dtype
         lanes = self.choose_panel((_MANY,), 1, element_count(w.shape[1:]), dtype)
         filters = w.shape[0]
@@ -95,7 +94,7 @@ class LegalizeConvolution(RewritePass):
     def as_packed(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution with weights in panels."""
         need(_is_legal(node))
-        x, w = operand(node, 0), operand(node, 1)
+        x, w = node.operand(0), node.operand(1)
         groups, filters, depth, kernel = _weight_shape(node)
         if not isinstance(filters, int):
             return None
@@ -136,9 +135,9 @@ class LegalizeConvolution(RewritePass):
     def _in_words(self, node: Node, kind: str, rows: Sequence[Dim], emit: Emitter) -> Value:
         """A convolution of words: as many channels of a tap to a step as fill one."""
         row = WORD_PRODUCTS[kind]
-        x, w = left_elements(node, row, emit), operand(node, 1)
+        x, w = left_elements(node, row, emit), node.operand(1)
         w = whole(w, 1, emit, row.right_bits)
-        groups, filters = number(node, "groups"), w.type.shape[0]
+        groups, filters = node.number("groups"), w.type.shape[0]
         assert isinstance(filters, int), "asked by as_packed"
         count = filters // groups
         steps = symbolic.floordiv(element_count(w.type.shape[1:]), row.elements)
@@ -157,34 +156,34 @@ def _in_panels(
     **attributes: object,
 ) -> Value:
     """The convolution that `node` is, of packed weights and an image that `window` reads."""
-    filters = operand(node, 1).type.shape[0]
+    filters = node.operand(1).type.shape[0]
     assert isinstance(filters, int), "asked by as_packed"
     form = convolution_in_panels(
         x.type.shape, packed.type.shape, filters, window,
-        groups=number(node, "groups"), **attributes,
+        groups=node.number("groups"), **attributes,
     )  # fmt: skip
     return emit.op("contract", [x, packed], form)
 
 
 def _window(node: Node) -> Window:
-    return Window(ints(node, "strides"), ints(node, "dilations"))
+    return Window(node.ints("strides"), node.ints("dilations"))
 
 
 def _is_legal(node: Node) -> bool:
     channels_last = node.attributes["layout"] == "NHWC"
-    plain = optional_operand(node, 2) is None and not any(ints(node, "pads"))
+    plain = node.optional_operand(2) is None and not any(node.ints("pads"))
     return channels_last and plain
 
 
 def _weight_shape(node: Node) -> tuple[int, Dim, Dim, tuple[Dim, ...]]:
     """Groups, filters, channels per group and kernel of a conv node."""
-    filters, depth, *kernel = operand(node, 1).type.shape
-    return number(node, "groups"), filters, depth, tuple(kernel)
+    filters, depth, *kernel = node.operand(1).type.shape
+    return node.number("groups"), filters, depth, tuple(kernel)
 
 
 def pad_apart(node: Node, emit: Emitter) -> Value | None:
     """A padded convolution is a pad by zero and a convolution."""
-    x, pads = operand(node), ints(node, "pads")
+    x, pads = node.operand(), node.ints("pads")
     need(node.attributes["layout"] == "NHWC" and any(pads))
     rank = x.type.rank - 2
     amounts = (0, *pads[:rank], 0, 0, *pads[rank:], 0)
@@ -196,10 +195,10 @@ def pad_apart(node: Node, emit: Emitter) -> Value | None:
 def as_matmul(node: Node, emit: Emitter) -> Value | None:
     """A 1x1 convolution of stride 1 is a matmul of pixels and channels."""
     groups, filters, depth, kernel = _weight_shape(node)
-    strided = any(s != 1 for s in ints(node, "strides"))
+    strided = any(s != 1 for s in node.ints("strides"))
     need(_is_legal(node) and groups == 1 and not strided)
     need(all(k == 1 for k in kernel))
-    x, w = operand(node, 0), operand(node, 1)
+    x, w = node.operand(0), node.operand(1)
     rows = element_count(x.type.shape[:-1])
     flat = emit.reshape(x, (rows, depth))
     table = emit.reshape(w, (filters, depth))
@@ -214,7 +213,7 @@ def as_depthwise(node: Node, emit: Emitter) -> Value | None:
     groups, filters, depth, _ = _weight_shape(node)
     if not _is_legal(node) or depth != 1 or groups == 1 or not isinstance(filters, int):
         return None
-    x, w = operand(node, 0), operand(node, 1)
+    x, w = node.operand(0), node.operand(1)
     times = filters // groups
     need(times <= _MOST_REPEATS)
     if times > 1:
@@ -242,14 +241,14 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
     Lanes run along the channels of all groups, or along the image where there is one channel; a panel of one
     column would leave all lanes but one empty.  16-bit floats are rounded after the sum.
     """
-    depth = operand(node, 1).type.shape[1]
+    depth = node.operand(1).type.shape[1]
     need(_is_legal(node) and _has_single_filter(node))
-    x, w = operand(node, 0), operand(node, 1)
+    x, w = node.operand(0), node.operand(1)
     if depth == 1:
         return _depthwise(node, x, w, emit)
     if x.type.dtype in HALVES:
         x, w = (emit.cast(value, dtypes.f32) for value in (x, w))
-    each, groups = _depthwise(node, x, w, emit), number(node, "groups")
+    each, groups = _depthwise(node, x, w, emit), node.number("groups")
     if groups > 1:
         *places, _ = each.type.shape
         each = emit.reshape(each, (*places, groups, depth))

@@ -20,7 +20,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import spatial_axes, window_count, window_steps
 from tilewright.compiler.passes import Emitter, Rewrite, given, need
-from tilewright.compiler.transforms.matching import flag, ints, operand, word
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _POOLS: Final = ("max_pool", "average_pool", "lp_pool")
@@ -124,13 +123,13 @@ class _Side:
 
 
 def _sides(node: Node) -> tuple[_Side, ...]:
-    x = operand(node).type
-    axes = spatial_axes(x.rank, word(node, "layout"))
+    x = node.operand().type
+    axes = spatial_axes(x.rank, node.word("layout"))
     rank, shape = len(axes), node.result.type.shape
     strides, pads, dilations = window_steps(node.attributes, rank)
     return tuple(
         _Side(
-            x.shape[axis], ints(node, "kernel")[i], strides[i], dilations[i],
+            x.shape[axis], node.ints("kernel")[i], strides[i], dilations[i],
             pads[i], pads[rank + i], shape[axis],
         )
         for i, axis in enumerate(axes)
@@ -146,13 +145,13 @@ def clip_window(node: Node, emit: Emitter) -> Value | None:
     need(len(clipped) >= len(sides))
     need(not all(new.kernel == old.kernel for new, old in zip(clipped, sides, strict=True)))
     attributes = {**_pooled_attributes(node, clipped), "ceil_mode": False}
-    if not (node.op == "average_pool" and flag(node, "count_include_pad")):
-        return emit.op(node.op, [operand(node)], attributes)
+    if not (node.op == "average_pool" and node.flag("count_include_pad")):
+        return emit.op(node.op, [node.operand()], attributes)
     # The mean of padding is 0, of nothing it is none.
     need(not any((side.averaged(include_pad=False) == 0).any() for side in sides))
     # From here the mean is over elements of the input; the ratio of the counts is a constant.
     attributes["count_include_pad"] = False
-    inside = emit.op(node.op, [operand(node)], attributes)
+    inside = emit.op(node.op, [node.operand()], attributes)
     return emit.op("mul", [inside, _ratio(node, sides, emit)])
 
 
@@ -168,21 +167,21 @@ def _pooled_attributes(node: Node, sides: Sequence[_Side]) -> dict[str, object]:
 
 def _ratio(node: Node, sides: Sequence[_Side], emit: Emitter) -> Value:
     """For every window the share of what its mean counts that lies inside the input."""
-    rank = operand(node).type.rank
-    axes = spatial_axes(rank, word(node, "layout"))
+    rank = node.operand().type.rank
+    axes = spatial_axes(rank, node.word("layout"))
     ratio = np.ones((1,) * rank)
     for axis, side in zip(axes, sides, strict=True):
         shares = side.averaged(include_pad=False) / side.averaged(include_pad=True)
         ratio = ratio * shares.reshape([-1 if a == axis else 1 for a in range(rank)])
-    return emit.constant(ratio.astype(operand(node).type.dtype.numpy))
+    return emit.constant(ratio.astype(node.operand().type.dtype.numpy))
 
 
 def whole_image(node: Node, emit: Emitter) -> Value | None:
     """A window that holds every element is a reduction over the spatial axes."""
     op = given(_WHOLE.get(node.op))
     need(all(side.holds_all for side in _sides(node)))
-    axes = spatial_axes(operand(node).type.rank, word(node, "layout"))
-    return emit.op(op, [operand(node)], {"axes": axes, "keepdims": True})
+    axes = spatial_axes(node.operand().type.rank, node.word("layout"))
+    return emit.op(op, [node.operand()], {"axes": axes, "keepdims": True})
 
 
 def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
@@ -196,7 +195,7 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     busy = [i for i, side in enumerate(sides) if not side.is_idle]
     need(len(busy) >= 2)
     # What lies a stride apart in memory is picked out of vectors, element by element of a tap.
-    picked = word(node, "layout") == "NCHW" and sides[-1].stride > 1
+    picked = node.word("layout") == "NCHW" and sides[-1].stride > 1
     together = math.prod(side.kernel for side in sides) * (_PICKED if picked else 1)
     apart = 0
     for i in busy:
@@ -205,7 +204,7 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
         taps = sides[i].kernel * (_PICKED if picked and i == len(sides) - 1 else 1)
         apart += (taps + (_PASS if i != busy[-1] else 0)) * places
     need(together > apart)
-    value = operand(node)
+    value = node.operand()
     dtype = value.type.dtype
     if dtype in HALVES and node.op != "max_pool":
         value = emit.cast(value, f32)

@@ -17,7 +17,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.resize import along_axis, has_tables, resampled_axes
 from tilewright.compiler.passes import Emitter, Rewrite, need
-from tilewright.compiler.transforms.matching import operand
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _PASS: Final = 4
@@ -42,7 +41,7 @@ class LegalizeResampling(RewritePass):
 
 def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     """A resampling as several, if they take less time."""
-    x = operand(node)
+    x = node.operand()
     taps = _taps(node)
     need(len(taps) >= 2 and x.type.dtype in (f32, f64))
     old = _numbers(x.type.shape)
@@ -58,7 +57,7 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
 
 def _taps(node: Node) -> dict[int, int]:
     """The taps along each axis that changes; none where they are not all known, or not sums."""
-    attributes, shape = node.attributes, operand(node).type.shape
+    attributes, shape = node.attributes, node.operand().type.shape
     sizes = cast("tuple[Dim, ...]", attributes["sizes"])
     is_cropped = attributes["coordinate_mode"] == "tf_crop_and_resize"
     known = has_tables(shape, attributes) and 0 not in (*shape, *sizes)

@@ -23,51 +23,9 @@ from tilewright.compiler.passes import given
 Place = TypeVar("Place", Node, Value)
 
 
-def ints(node: Node, name: str) -> tuple[int, ...]:
-    """An attribute of kind `ints`."""
-    return cast("tuple[int, ...]", node.attributes[name])
-
-
-def dims(node: Node, name: str) -> tuple[Dim, ...]:
-    """An attribute of kind `dims`."""
-    return cast("tuple[Dim, ...]", node.attributes[name])
-
-
-def number(node: Node, name: str) -> int:
-    """An attribute of kind `int`."""
-    return cast("int", node.attributes[name])
-
-
-def real(node: Node, name: str) -> float:
-    """An attribute of kind `float`."""
-    return cast("float", node.attributes[name])
-
-
-def word(node: Node, name: str) -> str:
-    """An attribute of kind `string`."""
-    return cast("str", node.attributes[name])
-
-
-def flag(node: Node, name: str) -> bool:
-    """An attribute of kind `bool`."""
-    return cast("bool", node.attributes[name])
-
-
-def operand(node: Node, index: int = 0) -> Value:
-    """An operand that is there."""
-    value = node.operands[index]
-    assert value is not None
-    return value
-
-
-def optional_operand(node: Node, index: int) -> Value | None:
-    """An operand that may be absent."""
-    return node.operands[index] if index < len(node.operands) else None
-
-
 def either_way(node: Node) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
     """The first two operands of a node as they stand, and the other way round."""
-    first, second = operand(node, 0), operand(node, 1)
+    first, second = node.operand(0), node.operand(1)
     return (first, second), (second, first)
 
 
@@ -83,15 +41,10 @@ def made(value: Value | None, *ops: str) -> Node:
     return given(maker(value, *ops))
 
 
-def has(node: Node, trait: Trait) -> bool:
-    """Whether the op has every flag of `trait`."""
-    return trait in node.schema.traits
-
-
 def constant_of(value: Value | None) -> Array | None:
     """The array of a constant."""
     node = maker(value)
-    if node is None or Trait.CONSTANT not in node.schema.traits:
+    if node is None or not node.has(Trait.CONSTANT):
         return None
     return cast("Array", node.attributes["value"])
 
@@ -104,9 +57,9 @@ def is_constant(value: Value | None) -> bool:
 def picks_one(value: Value | None) -> bool:
     """Whether the value is one slice of another along an axis, at a place that data decides."""
     node = maker(value)
-    if node is None or not has(node, Trait.PICKS) or "axis" not in node.attributes:
+    if node is None or not node.has(Trait.PICKS) or "axis" not in node.attributes:
         return False
-    return operand(node, 1).type.element_count == 1
+    return node.operand(1).type.element_count == 1
 
 
 def splat_of(value: Value | None) -> float | int | bool | None:
@@ -193,7 +146,7 @@ def source_places(node: Node) -> tuple[Sequence[Dim], Sequence[Dim]] | None:
     if places is None:
         return None
     indices = [symbolic.symbol(f"{_INDEX}{a}") for a in range(node.result.type.rank)]
-    return places(node.attributes, operand(node).type.shape, indices), indices
+    return places(node.attributes, node.operand().type.shape, indices), indices
 
 
 def is_index(symbol: symbolic.Symbol) -> bool:
@@ -204,11 +157,11 @@ def is_index(symbol: symbolic.Symbol) -> bool:
 def shows_everything(node: Node) -> bool:
     """Whether all elements of the first operand, and no others, are in the result."""
     found = source_places(node)
-    if has(node, Trait.VIEW) or found is None:
+    if node.has(Trait.VIEW) or found is None:
         return found is not None
     places, indices = found
     sizes = dict(zip(map(str, indices), node.result.type.shape, strict=True))
-    shape = operand(node).type.shape
+    shape = node.operand().type.shape
     return all(
         size == 1 or sizes.get(str(place)) == size
         for place, size in zip(places, shape, strict=True)

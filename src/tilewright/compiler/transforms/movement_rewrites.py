@@ -14,25 +14,13 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.movement import nearest_step
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, Rewrite, given, need
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    dims,
-    flag,
-    ints,
-    made,
-    maker,
-    number,
-    operand,
-    optional_operand,
-    splat_of,
-    word,
-)
+from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
 
 
 def drop_same_type(node: Node, emit: Emitter) -> Value | None:
     """A reshape, broadcast or tile to the type that x has is x."""
     del emit
-    x = operand(node)
+    x = node.operand()
     return x if x.type == node.result.type else None
 
 
@@ -41,20 +29,22 @@ def drop_same_type(node: Node, emit: Emitter) -> Value | None:
 
 def last_of_several(node: Node, emit: Emitter) -> Value | None:
     """Only the last of several reshapes, or broadcasts, matters."""
-    inner = maker(operand(node), node.op)
-    return None if inner is None else emit.op(node.op, [operand(inner)], node.attributes)
+    inner = maker(node.operand(), node.op)
+    return None if inner is None else emit.op(node.op, [inner.operand()], node.attributes)
 
 
 def transpose_of_transpose(node: Node, emit: Emitter) -> Value | None:
     """Two permutations are one."""
-    inner = made(operand(node), "transpose")
-    first, second = ints(inner, "perm"), ints(node, "perm")
-    return emit.op("transpose", [operand(inner)], {"perm": tuple(first[p] for p in second)})
+    inner = made(node.operand(), "transpose")
+    first, second = inner.ints("perm"), node.ints("perm")
+    return emit.op(
+        "transpose", [inner.operand()], {"perm": tuple(first[p] for p in second)}
+    )
 
 
 def transpose_of_units(node: Node, emit: Emitter) -> Value | None:
     """A permutation that keeps the order of all axes longer than 1 moves nothing."""
-    x, perm = operand(node), ints(node, "perm")
+    x, perm = node.operand(), node.ints("perm")
     if perm == tuple(range(x.type.rank)):
         return x
     long_axes = [p for p in perm if x.type.shape[p] != 1]
@@ -64,22 +54,22 @@ def transpose_of_units(node: Node, emit: Emitter) -> Value | None:
 
 def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
     """Two permutations with a reshape between that only drops or adds unit axes are one."""
-    view = made(operand(node), "reshape")
-    made(operand(view), "transpose")
-    source, target = operand(view).type.shape, view.result.type.shape
+    view = made(node.operand(), "reshape")
+    made(view.operand(), "transpose")
+    source, target = view.operand().type.shape, view.result.type.shape
     mine = [a for a, d in enumerate(source) if d != 1]
     theirs = [a for a, d in enumerate(target) if d != 1]
     need([source[a] for a in mine] == [target[a] for a in theirs])
     place = dict(zip(theirs, mine, strict=True))
-    long_axes = [place[p] for p in ints(node, "perm") if p in place]
+    long_axes = [place[p] for p in node.ints("perm") if p in place]
     units = [a for a, d in enumerate(source) if d == 1]
-    moved = emit.op("transpose", [operand(view)], {"perm": (*units, *long_axes)})
+    moved = emit.op("transpose", [view.operand()], {"perm": (*units, *long_axes)})
     return emit.reshape(moved, node.result.type.shape)
 
 
 def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
     """A broadcast that only adds unit axes is a reshape."""
-    x = operand(node)
+    x = node.operand()
     need(x.type.element_count == node.result.type.element_count)
     need(x.type.element_count != 0)
     return emit.reshape(x, node.result.type.shape)
@@ -87,7 +77,7 @@ def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
 
 def tile_of_units(node: Node, emit: Emitter) -> Value | None:
     """A tile along axes of size 1 is a broadcast."""
-    x, repeats = operand(node), dims(node, "repeats")
+    x, repeats = node.operand(), node.dims("repeats")
     pairs = zip(x.type.shape, repeats, strict=True)
     need(all(size == 1 or times == 1 for size, times in pairs))
     return emit.op("broadcast_to", [x], {"shape": node.result.type.shape})
@@ -95,7 +85,7 @@ def tile_of_units(node: Node, emit: Emitter) -> Value | None:
 
 def tile_of_open_sizes(node: Node, emit: Emitter) -> Value | None:
     """Repetitions of an axis of unknown size are an axis of their own: no place is a remainder."""
-    shape, repeats = operand(node).type.shape, dims(node, "repeats")
+    shape, repeats = node.operand().type.shape, node.dims("repeats")
     if not any(
         times != 1 and not isinstance(size, int)
         for size, times in zip(shape, repeats, strict=True)
@@ -104,7 +94,7 @@ def tile_of_open_sizes(node: Node, emit: Emitter) -> Value | None:
     pairs = [*zip(repeats, shape, strict=True)]
     units = [n for times, size in pairs for n in ((size,) if times == 1 else (1, size))]
     whole = [n for times, size in pairs for n in ((size,) if times == 1 else (times, size))]
-    apart = emit.reshape(operand(node), tuple(units))
+    apart = emit.reshape(node.operand(), tuple(units))
     several = emit.op("broadcast_to", [apart], {"shape": tuple(whole)})
     return emit.reshape(several, node.result.type.shape)
 
@@ -116,10 +106,10 @@ Cut = tuple[Dim, Dim, int]  # start, size, step
 
 def cuts_of(node: Node) -> dict[int, Cut]:
     """The (start, size, step) of every axis that a slice names."""
-    rank = operand(node).type.rank
-    axes = [a % rank for a in ints(node, "axes")]
-    steps = ints(node, "steps") or (1,) * len(axes)
-    rows = zip(dims(node, "starts"), dims(node, "sizes"), steps, strict=True)
+    rank = node.operand().type.rank
+    axes = [a % rank for a in node.ints("axes")]
+    steps = node.ints("steps") or (1,) * len(axes)
+    rows = zip(node.dims("starts"), node.dims("sizes"), steps, strict=True)
     return dict(zip(axes, rows, strict=True))
 
 
@@ -136,26 +126,26 @@ def emit_slice(emit: Emitter, x: Value, cuts: Mapping[int, Cut]) -> Value:
 
 def slice_of_everything(node: Node, emit: Emitter) -> Value | None:
     """Axes that are kept whole need no cut."""
-    x, cuts = operand(node), cuts_of(node)
+    x, cuts = node.operand(), cuts_of(node)
     is_whole = any(cut == (0, x.type.shape[axis], 1) for axis, cut in cuts.items())
     return emit_slice(emit, x, cuts) if is_whole else None
 
 
 def slice_of_slice(node: Node, emit: Emitter) -> Value | None:
     """Two slices are one."""
-    inner = made(operand(node), "slice")
+    inner = made(node.operand(), "slice")
     cuts = cuts_of(inner)
     for axis, (start, size, step) in cuts_of(node).items():
         base, _, stride = cuts.get(axis, (0, 0, 1))
-        extent = operand(inner).type.shape[axis]
+        extent = inner.operand().type.shape[axis]
         cuts[axis] = (base + start * stride, size, nearest_step(step * stride, extent))
-    return emit_slice(emit, operand(inner), cuts)
+    return emit_slice(emit, inner.operand(), cuts)
 
 
 def slice_of_concat(node: Node, emit: Emitter) -> Value | None:
     """A slice that stays within one operand of a concatenation is a slice of that operand."""
-    joined = made(operand(node), "concat")
-    axis = number(joined, "axis") % joined.result.type.rank
+    joined = made(node.operand(), "concat")
+    axis = joined.number("axis") % joined.result.type.rank
     cuts = cuts_of(node)
     start, size, step = cuts.get(axis, (0, joined.result.type.shape[axis], 1))
     need(step == 1)
@@ -179,7 +169,7 @@ def _at_most(left: Dim, right: Dim) -> bool:
 
 def concat_of_one(node: Node, emit: Emitter) -> Value | None:
     """Empty operands of a concatenation can go, a single one is the result."""
-    axis = number(node, "axis") % node.result.type.rank
+    axis = node.number("axis") % node.result.type.rank
     filled = [v for v in node.present_operands if v.type.shape[axis] != 0]
     need(len(filled) != len(node.operands) or len(filled) <= 1)
     if len(filled) == 1:
@@ -190,12 +180,12 @@ def concat_of_one(node: Node, emit: Emitter) -> Value | None:
 def concat_of_concat(node: Node, emit: Emitter) -> Value | None:
     """A concatenation within one along the same axis is spread out."""
     rank = node.result.type.rank
-    axis = number(node, "axis") % rank
+    axis = node.number("axis") % rank
     operands: list[Value] = []
     for value in node.present_operands:
         inner = maker(value, "concat")
         alone = inner is not None and emit.edit.sole_user(value) is node
-        if inner is not None and alone and number(inner, "axis") % rank == axis:
+        if inner is not None and alone and inner.number("axis") % rank == axis:
             operands.extend(inner.present_operands)
         else:
             operands.append(value)
@@ -205,7 +195,7 @@ def concat_of_concat(node: Node, emit: Emitter) -> Value | None:
 
 def concat_of_slices(node: Node, emit: Emitter) -> Value | None:
     """Neighbouring slices of one tensor, put together again, are one slice."""
-    axis = number(node, "axis") % node.result.type.rank
+    axis = node.number("axis") % node.result.type.rank
     operands: list[Value] = []
     for value in node.present_operands:
         joined = _join(emit, operands[-1], value, axis) if operands else None
@@ -219,7 +209,7 @@ def concat_of_slices(node: Node, emit: Emitter) -> Value | None:
 
 def _join(emit: Emitter, left: Value, right: Value, axis: int) -> Value | None:
     first, second = maker(left, "slice"), maker(right, "slice")
-    if first is None or second is None or operand(first) is not operand(second):
+    if first is None or second is None or first.operand() is not second.operand():
         return None
     one, two = cuts_of(first), cuts_of(second)
     if axis not in one or axis not in two:
@@ -227,7 +217,7 @@ def _join(emit: Emitter, left: Value, right: Value, axis: int) -> Value | None:
     (start, size, step), (next_start, next_size, next_step) = one.pop(axis), two.pop(axis)
     if step != 1 or next_step != 1 or start + size != next_start or one != two:
         return None
-    return emit_slice(emit, operand(first), one | {axis: (start, size + next_size, 1)})
+    return emit_slice(emit, first.operand(), one | {axis: (start, size + next_size, 1)})
 
 
 # --- pad, gather, reduce ---------------------------------------------------------------------
@@ -236,18 +226,18 @@ def _join(emit: Emitter, left: Value, right: Value, axis: int) -> Value | None:
 def pad_of_nothing(node: Node, emit: Emitter) -> Value | None:
     """A pad by zero elements is x."""
     del emit
-    return operand(node) if all(p == 0 for p in dims(node, "pads")) else None
+    return node.operand() if all(p == 0 for p in node.dims("pads")) else None
 
 
 def pad_of_pad(node: Node, emit: Emitter) -> Value | None:
     """Two pads with the same constant are one."""
-    inner = made(operand(node), "pad")
-    need(word(node, "mode") == "constant" and word(inner, "mode") == "constant")
+    inner = made(node.operand(), "pad")
+    need(node.word("mode") == "constant" and inner.word("mode") == "constant")
     need(_pad_value(inner) is not None and _pad_value(inner) == _pad_value(node))
-    pairs = [*zip(dims(inner, "pads"), dims(node, "pads"), strict=True)]
+    pairs = [*zip(inner.dims("pads"), node.dims("pads"), strict=True)]
     need(all(_adds_up(first, then) for first, then in pairs))
     pads = [first + then for first, then in pairs]
-    operands = [operand(inner), *inner.operands[1:]]
+    operands = [inner.operand(), *inner.operands[1:]]
     return emit.op("pad", operands, {**inner.attributes, "pads": tuple(pads)})
 
 
@@ -259,15 +249,15 @@ def _adds_up(first: Dim, then: Dim) -> bool:
 
 
 def _pad_value(node: Node) -> float | None:
-    value = optional_operand(node, 1)
+    value = node.optional_operand(1)
     return 0.0 if value is None else splat_of(value)
 
 
 def gather_of_one(node: Node, emit: Emitter) -> Value | None:
     """A gather at one known place is a slice, where the place is there for every size."""
-    x, index = operand(node, 0), given(constant_of(operand(node, 1)))
+    x, index = node.operand(0), given(constant_of(node.operand(1)))
     need(index.size == 1)
-    axis = number(node, "axis") % x.type.rank
+    axis = node.number("axis") % x.type.rank
     place: Dim = int(index.reshape(())[()])
     if isinstance(place, int) and place < 0 and node.attributes.get("from_end", True):
         place = x.type.shape[axis] + place
@@ -279,23 +269,23 @@ def gather_of_one(node: Node, emit: Emitter) -> Value | None:
 
 def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
     """A sum, mean, product, maximum or minimum over axes of size 1 is a reshape."""
-    x = operand(node)
-    axes = ints(node, "axes")
+    x = node.operand()
+    axes = node.ints("axes")
     need(axes and all(x.type.shape[a] == 1 for a in axes))
     return emit.reshape(x, node.result.type.shape)
 
 
 def mean_of_kept(node: Node, emit: Emitter) -> Value | None:
     """A reshape that drops the axes that a reduction kept belongs into the reduction."""
-    inner = made(operand(node), *_REDUCTIONS)
-    need(flag(inner, "keepdims"))
+    inner = made(node.operand(), *_REDUCTIONS)
+    need(inner.flag("keepdims"))
     need(emit.edit.sole_user(inner.result) is node)
-    rank = operand(inner).type.rank
-    axes = {a % rank for a in ints(inner, "axes")}
-    kept = tuple(d for i, d in enumerate(operand(inner).type.shape) if i not in axes)
+    rank = inner.operand().type.rank
+    axes = {a % rank for a in inner.ints("axes")}
+    kept = tuple(d for i, d in enumerate(inner.operand().type.shape) if i not in axes)
     need(kept == node.result.type.shape)
     attributes = {**inner.attributes, "keepdims": False}
-    return emit.op(inner.op, [operand(inner)], attributes)
+    return emit.op(inner.op, [inner.operand()], attributes)
 
 
 _REDUCTIONS: Final = (

@@ -45,16 +45,7 @@ from tilewright.compiler.transforms.byte_words import (
 )
 from tilewright.compiler.transforms.contract_forms import product_in_panels
 from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
-from tilewright.compiler.transforms.matching import (
-    has,
-    ints,
-    is_constant,
-    maker,
-    number,
-    operand,
-    picks_one,
-    reached,
-)
+from tilewright.compiler.transforms.matching import is_constant, maker, picks_one, reached
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.compiler.transforms.short_weights import (
@@ -111,7 +102,7 @@ class PackMatmul(RewritePass):
 
     def in_blocks(self, node: Node, emit: Emitter) -> Value | None:
         """A product with weights that are integers in blocks reads them as words."""
-        a, b = operand(node, 0), operand(node, 1)
+        a, b = node.operand(0), node.operand(1)
         need(b.type.rank == 2 and node.attributes["dtype"] is None)
         need(a.type.dtype in (*HALVES, f32))
         weights = given(block_weights(b))
@@ -152,7 +143,7 @@ class PackMatmul(RewritePass):
 
     def packed(self, node: Node, emit: Emitter) -> Value | None:
         """`a @ b` is a product of `a` and pack_panels(b)."""
-        a, b = operand(node, 0), operand(node, 1)
+        a, b = node.operand(0), node.operand(1)
         *_, rows, depth = a.type.shape
         columns = b.type.shape[-1]
         if isinstance(rows, int) and rows < self.least_rows and not _is_known(b):
@@ -213,7 +204,7 @@ class PackMatmul(RewritePass):
     def _in_words(self, node: Node, kind: str, emit: Emitter) -> Value | None:
         """A product of words, as many elements of the depth to a step as fill one."""
         row = WORD_PRODUCTS[kind]
-        a, b = operand(node, 0), whole(operand(node, 1), -2, emit, row.right_bits)
+        a, b = node.operand(0), whole(node.operand(1), -2, emit, row.right_bits)
         *_, rows, _ = a.type.shape
         *_, depth, columns = b.type.shape
         steps = symbolic.floordiv(depth, row.elements)
@@ -239,7 +230,7 @@ def _is_stored_for_reader(value: Value, emit: Emitter) -> bool:
             continue
         if lies_in_panels(node.attributes):
             products.append(node)
-        elif has(node, Trait.ELEMENTWISE) or has(node, Trait.VIEW):
+        elif node.has(Trait.ELEMENTWISE) or node.has(Trait.VIEW):
             size = element_count(node.result.type.shape)
             operands = node.present_operands
             work += [x for x in operands if element_count(x.type.shape) == size]
@@ -264,7 +255,7 @@ def _leads_only_to(value: Value, node: Node, made: set[Node], edit: Editor) -> b
 def _panels(b: Value, panel: int, emit: Emitter, **others: object) -> Value:
     """The panels of a right operand; filters of Winograd's are made as such, which spares a copy of them all."""
     filters = maker(b, "winograd_filter")
-    if filters is not None and not number(filters, "panel"):
+    if filters is not None and not filters.number("panel"):
         attributes = {**filters.attributes, "panel": panel}
         return emit.op("winograd_filter", filters.operands, attributes)
     return emit.op("pack_panels", [b], {"panel": panel, **others})
@@ -276,8 +267,8 @@ def _panels_of_words(b: Value, panel: int, row: WordProduct, emit: Emitter) -> V
     if turned is not None and not _is_known(b):
         rank = b.type.rank
         perm = (*range(rank - 2), rank - 1, rank - 2)
-        if ints(turned, "perm") == perm:
-            lying = words(operand(turned), emit, row.right_bits)
+        if turned.ints("perm") == perm:
+            lying = words(turned.operand(), emit, row.right_bits)
             columns = emit.op("transpose", [lying], {"perm": perm})
             return emit.op("pack_panels", [columns], {"panel": panel})
     return emit.op("pack_panels", [b], {"panel": panel, "words": row.right_bits})
@@ -305,9 +296,9 @@ def _meets_several(b: Value, left: Value) -> bool:
 def _lies_in_memory(value: Value) -> bool:
     """Whether a kernel that packs a matrix could not make it, so that it is stored for others to read."""
     node = value.node
-    while node is not None and has(node, Trait.VIEW):
-        node = operand(node).node
-    return node is None or not (has(node, Trait.MOVEMENT) or has(node, Trait.ELEMENTWISE))
+    while node is not None and node.has(Trait.VIEW):
+        node = node.operand().node
+    return node is None or not (node.has(Trait.MOVEMENT) or node.has(Trait.ELEMENTWISE))
 
 
 def _is_known(value: Value) -> bool:
@@ -320,7 +311,7 @@ def _is_known(value: Value) -> bool:
 
 def _stack_of(row: Value) -> Value:
     assert row.node is not None, "picked"
-    return operand(row.node)
+    return row.node.operand()
 
 
 def one_column(node: Node, emit: Emitter) -> Value | None:
@@ -328,7 +319,7 @@ def one_column(node: Node, emit: Emitter) -> Value | None:
 
     A panel would be all padding but for one column.  16-bit floats would be rounded before the sum.
     """
-    a, b = operand(node, 0), operand(node, 1)
+    a, b = node.operand(0), node.operand(1)
     need(b.type.shape[-1] == 1 and a.type.dtype in (f32, f64))
     row = emit.reshape(b, (*b.type.shape[:-2], 1, b.type.shape[-2]))
     product = emit.op("mul", [a, row])
@@ -337,7 +328,7 @@ def one_column(node: Node, emit: Emitter) -> Value | None:
 
 def flatten_rows(node: Node, emit: Emitter) -> Value | None:
     """A batch of rows times one matrix is one product."""
-    a, b = operand(node, 0), operand(node, 1)
+    a, b = node.operand(0), node.operand(1)
     need(all(d == 1 for d in b.type.shape[:-2]))
     need(a.type.rank >= max(b.type.rank, 3))
     matrix = emit.reshape(b, b.type.shape[-2:])

@@ -23,7 +23,6 @@ from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.external_codegen import Codegen, NamedPattern
 from tilewright.compiler.transforms.graph_pattern import Match, ask_user
 from tilewright.compiler.transforms.matching import (
-    has,
     is_constant,
     needed_outside,
     read_outside,
@@ -108,7 +107,7 @@ class _Partition:
     def _is_free(self, nodes: set[Node], codegen: Codegen) -> bool:
         """Whether the nodes can be a subgraph of their own beside those that there are."""
         if not nodes or any(
-            n in self.of or not has(n, Trait.PURE) or n.regions for n in nodes
+            n in self.of or not n.has(Trait.PURE) or n.regions for n in nodes
         ):
             return False
         readers = self._readers_of(nodes)
@@ -302,7 +301,7 @@ def _is_accepted(codegen: Codegen, row: NamedPattern, found: Match) -> bool:
 
 def _ops_of(region: Graph) -> str:
     """The first ops, for a name that says something."""
-    ops = [node.op for node in region if not has(node, Trait.CONSTANT)]
+    ops = [node.op for node in region if not node.has(Trait.CONSTANT)]
     return "_".join(ops[:3])
 
 

@@ -22,13 +22,7 @@ from tilewright.compiler.ops.indexing import pick_row
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.guard_indices import GuardIndices
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    has,
-    number,
-    operand,
-    picks_one,
-)
+from tilewright.compiler.transforms.matching import constant_of, picks_one
 
 _DEPTH: Final = 4  # elementwise ops behind a product
 _FROM_MEMORY: Final = (Role.CONTRACTION, Role.ATTENTION, Role.POOLING, Role.ALONE)
@@ -51,12 +45,12 @@ class PickRows(GraphPass):
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """One look at the body of each loop."""
         del context
-        count = sum(self._in_body(node) for node in graph if has(node, Trait.LOOP))
+        count = sum(self._in_body(node) for node in graph if node.has(Trait.LOOP))
         return PassResult(bool(count), {"rows": count} if count else {})
 
     def _in_body(self, loop: Node) -> int:
         body = loop.regions[1]
-        if any(has(node, Trait.BINDS) for node in body.walk()):
+        if any(node.has(Trait.BINDS) for node in body.walk()):
             return 0
         outside = body.inputs[len(loop.results) :]
         count = 0
@@ -70,10 +64,10 @@ class PickRows(GraphPass):
     def _fits(self, node: Node, outside: Collection[Value]) -> bool:
         if not node.results or not picks_one(node.results[0]):
             return False
-        table, place = operand(node), operand(node, 1)
+        table, place = node.operand(), node.operand(1)
         if constant_of(table) is None and table not in outside:
             return False
-        axis = number(node, "axis") % table.type.rank
+        axis = node.number("axis") % table.type.rank
         size = node.result.type.size_bytes
         return (
             place.type.dtype is dtypes.i64
@@ -88,7 +82,7 @@ def _is_read_from_memory(value: Value, edit: Editor) -> bool:
     return any(
         user.schema.role in _FROM_MEMORY
         or (user.schema.role is Role.POINTWISE and _follows_product(user, value))
-        or (has(user, Trait.VIEW) and _is_read_from_memory(user.result, edit))
+        or (user.has(Trait.VIEW) and _is_read_from_memory(user.result, edit))
         for user in edit.users(value)
     )
 

@@ -28,18 +28,11 @@ from tilewright.compiler.transforms.contract_forms import (
     convolution_along_rows,
 )
 from tilewright.compiler.transforms.matching import (
-    dims,
-    has,
-    ints,
     is_splat,
     maker,
-    number,
-    operand,
-    optional_operand,
     reached,
     to_channels_first,
     to_channels_last,
-    word,
 )
 from tilewright.compiler.transforms.movement_rewrites import Cut, cuts_of, emit_slice
 
@@ -60,7 +53,7 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
     """
     image = _image(node)
     need(_pays(node, image, lanes, columns, emit))
-    x, w = image.whole, operand(node, 1)
+    x, w = image.whole, node.operand(1)
     if x.type.dtype in HALVES:
         x, w = (emit.cast(v, dtypes.f32) for v in (x, w))
     if image.stride > 1:
@@ -78,7 +71,7 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
 
 def _pays(node: Node, image: _Image, lanes: int, columns: int, emit: Emitter) -> bool:
     """Whether products and moves take less time than with filters in lanes, per place."""
-    filters, depth, *kernel = (d for d in operand(node, 1).type.shape if isinstance(d, int))
+    filters, depth, *kernel = (d for d in node.operand(1).type.shape if isinstance(d, int))
     taps = math.prod(kernel) * depth
     into, folded = (_MOVE * d if d > 1 else 0 for d in (depth, depth * image.stride))
     move = _MOVE if filters >= lanes else _SCATTER
@@ -93,22 +86,22 @@ def _pays(node: Node, image: _Image, lanes: int, columns: int, emit: Emitter) ->
 def _is_first(x: Value) -> bool:
     """Whether channels-last `x`, or what it is with a border, lies channels first."""
     border = maker(x, "pad")
-    source = operand(border) if border is not None else x
+    source = border.operand() if border is not None else x
     move = maker(source, "transpose")
-    return move is not None and ints(move, "perm") == to_channels_last(source.type.rank)
+    return move is not None and move.ints("perm") == to_channels_last(source.type.rank)
 
 
 def _is_moved_anyway(value: Value, emit: Emitter) -> bool:
     """Whether a value is put together with others, or its axes in an order of no channels."""
     user = emit.edit.sole_user(value)
-    while user is not None and (has(user, Trait.ELEMENTWISE) or user.op == "reshape"):
+    while user is not None and (user.has(Trait.ELEMENTWISE) or user.op == "reshape"):
         user = emit.edit.sole_user(user.result)
     if user is None or _brings_channels_forward(user):
         return False
     if user.op != "transpose":
         return user.op == "concat"
-    shape = operand(user).type.shape
-    order = [axis for axis in ints(user, "perm") if shape[axis] != 1]
+    shape = user.operand().type.shape
+    order = [axis for axis in user.ints("perm") if shape[axis] != 1]
     return order != sorted(order)
 
 
@@ -134,7 +127,7 @@ def _is_wanted_first(value: Value, emit: Emitter) -> bool:
 def _keeps_order(user: Node, value: Value) -> bool:
     """Whether the elements of the result lie as those of `value`, the batch and channels at the ends."""
     before, after = value.type.shape, user.result.type.shape
-    if has(user, Trait.ELEMENTWISE):
+    if user.has(Trait.ELEMENTWISE):
         return before == after
     ends = user.op == "reshape" and before[:1] == after[:1] and before[-1:] == after[-1:]
     return ends and [d for d in before if d != 1] == [d for d in after if d != 1]
@@ -144,9 +137,9 @@ def _brings_channels_forward(node: Node) -> bool:
     """Whether a transpose puts the last axis behind the first; axes of one element lie anywhere."""
     if node.op != "transpose":
         return False
-    shape = operand(node).type.shape
+    shape = node.operand().type.shape
     first, last = 0, len(shape) - 1
-    order = [axis for axis in ints(node, "perm") if shape[axis] != 1]
+    order = [axis for axis in node.ints("perm") if shape[axis] != 1]
     wanted = [axis for axis in (first, last, *range(1, last)) if shape[axis] != 1]
     return order == wanted and shape[last] != 1
 
@@ -201,13 +194,13 @@ class _Image:
 
 def can_be_planar(node: Node) -> bool:
     """Whether taps are known and do not skip places of the image."""
-    x, w = operand(node, 0).type, operand(node, 1).type
+    x, w = node.operand(0).type, node.operand(1).type
     if node.attributes["layout"] != "NHWC":
         return False
     return (
         x.dtype.is_float
-        and number(node, "groups") == 1
-        and optional_operand(node, 2) is None
+        and node.number("groups") == 1
+        and node.optional_operand(2) is None
         and _steps_fold(node)
         and any(taps != 1 for taps in w.shape[2:])
         and all(isinstance(d, int) and d for d in w.shape)
@@ -217,22 +210,22 @@ def can_be_planar(node: Node) -> bool:
 
 def _steps_fold(node: Node) -> bool:
     """Whether only the last axis has a stride, and windows are whole multiples of it."""
-    *outer, last = ints(node, "strides") or (1,)
+    *outer, last = node.ints("strides") or (1,)
     if any(step != 1 for step in outer):
         return False
-    taps, dilations = operand(node, 1).type.shape[-1], ints(node, "dilations") or (1,)
+    taps, dilations = node.operand(1).type.shape[-1], node.ints("dilations") or (1,)
     return last == 1 or (symbolic.is_multiple(taps, last) and dilations[-1] == 1)
 
 
 def _image(node: Node) -> _Image:
     """What the convolution reads; of a slice the tensor behind it, whose rest is not looked at."""
-    x, rank = operand(node, 0), operand(node, 0).type.rank - 2
-    pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
-    stride = (ints(node, "strides") or (1,))[-1]
+    x, rank = node.operand(0), node.operand(0).type.rank - 2
+    pads = ints_or(node.ints("pads"), (0,) * (2 * rank))
+    stride = (node.ints("strides") or (1,))[-1]
     wanted = node.result.type.shape[1:-1]
     if stride > 1:
         outer = (x.type.shape[1 + i] + pads[i] + pads[rank + i] for i in range(rank - 1))
-        taps = operand(node, 1).type.shape[-1] // stride
+        taps = node.operand(1).type.shape[-1] // stride
         sizes = (*outer, wanted[-1] + taps - 1)
         return _Image(x, pads, (0,) * rank, sizes, wanted, stride)
     starts = [0] * rank
@@ -241,14 +234,14 @@ def _image(node: Node) -> _Image:
         for axis, (start, _, _) in cuts_of(cut).items():
             assert isinstance(start, int), "a slice that leaves most"
             starts[axis - 1] = start
-        x = operand(cut)
+        x = cut.operand()
     sizes = tuple(x.type.shape[1 + i] + pads[i] + pads[rank + i] for i in range(rank))
     return _Image(x, pads, tuple(starts), sizes, wanted)
 
 
 def _leaves_most(cut: Node) -> bool:
     """Whether a slice leaves all channels and at least half of each axis, at known ends."""
-    shape = operand(cut).type.shape
+    shape = cut.operand().type.shape
     for axis, (start, size, step) in cuts_of(cut).items():
         if axis in (0, len(shape) - 1) or not isinstance(start, int) or step != 1:
             return False
@@ -282,9 +275,9 @@ def _planes(x: Value, pads: Sequence[int], emit: Emitter) -> Value:
     rank = x.type.rank - 2
     border = maker(x, "pad")
     if border is not None and not any(pads) and _is_border(border):
-        around = ints(border, "pads")
+        around = border.ints("pads")
         pads = (*around[1 : rank + 1], *around[rank + 3 : -1])
-        x = operand(border)
+        x = border.operand()
     planes = emit.op("transpose", [x], {"perm": to_channels_first(rank + 2)})
     if not any(pads):
         return planes
@@ -294,10 +287,10 @@ def _planes(x: Value, pads: Sequence[int], emit: Emitter) -> Value:
 
 def _is_border(pad: Node) -> bool:
     """Whether it puts zeros around places."""
-    amounts, rank = dims(pad, "pads"), operand(pad).type.rank
-    value = optional_operand(pad, 1)
+    amounts, rank = pad.dims("pads"), pad.operand().type.rank
+    value = pad.optional_operand(1)
     return (
-        word(pad, "mode") == "constant"
+        pad.word("mode") == "constant"
         and (value is None or is_splat(value, 0))
         and all(isinstance(amount, int) and amount >= 0 for amount in amounts)
         and not any(amounts[axis] for axis in (0, rank - 1, rank, -1))
@@ -332,7 +325,7 @@ def _along_places(
 ) -> Value:
     """The convolution of padded planes [N, C, spatial…], as [N, F, places]."""
     n, depth = planes.type.shape[:2]
-    dilations = ints_or(ints(node, "dilations"), (1,) * len(image.sizes))
+    dilations = ints_or(node.ints("dilations"), (1,) * len(image.sizes))
     pairs = zip(dilations, image.pitches, strict=True)
     steps = tuple(dilation * pitch for dilation, pitch in pairs)
     first = sum(s * p for s, p in zip(image.starts, image.pitches, strict=True))
@@ -346,7 +339,7 @@ def _along_rows(
     planes: Value, table: Value, image: _Image, node: Node, emit: Emitter
 ) -> Value:
     """The convolution of padded planes [N, C, spatial…], as [N, F, wanted…]."""
-    dilations = ints_or(ints(node, "dilations"), (1,) * len(image.sizes))
+    dilations = ints_or(node.ints("dilations"), (1,) * len(image.sizes))
     shapes = (table.type.shape, planes.type.shape)
     form = convolution_along_rows(*shapes, image.wanted, dilations)
     return emit.op("contract", [table, planes], form)

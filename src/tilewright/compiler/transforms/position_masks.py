@@ -25,17 +25,7 @@ from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.ops.shapes import broadcast_indices
 from tilewright.compiler.passes import Emitter, attempt, given, need
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    dims,
-    flag,
-    ints,
-    made,
-    number,
-    operand,
-    optional_operand,
-    splat_of,
-)
+from tilewright.compiler.transforms.matching import constant_of, made, splat_of
 
 HIDING: Final = -1e30
 """A finite score that no other score is added to up to where its power shows."""
@@ -75,23 +65,23 @@ def _element(value: Value, place: Place, depth: int = _DEPTH) -> Dim:
     node = made(value)
     need(depth and value.type.dtype in _COUNTS)
     if node.schema.places is not None:
-        return _element(operand(node), _source(node, place), depth - 1)
+        return _element(node.operand(), _source(node, place), depth - 1)
     return given(_ELEMENTS.get(node.op))(node, place, depth - 1)
 
 
 def _counted(node: Node, place: Place, depth: int) -> Dim:
     del depth
-    return place[number(node, "axis") % len(place)]
+    return place[node.number("axis") % len(place)]
 
 
 def _size(node: Node, place: Place, depth: int) -> Dim:
     del depth
     (at,) = place
-    return dims(node, "values")[given(at if isinstance(at, int) else None)]
+    return node.dims("values")[given(at if isinstance(at, int) else None)]
 
 
 def _added(node: Node, place: Place, depth: int) -> Dim:
-    left, right = (_at(operand(node, i), place, depth) for i in range(2))
+    left, right = (_at(node.operand(i), place, depth) for i in range(2))
     return left + right if node.op == "add" else left - right
 
 
@@ -100,7 +90,7 @@ _ELEMENTS: Final[Mapping[str, Callable[[Node, Place, int], Dim]]] = {
     "shape_tensor": _size,
     "add": _added,
     "sub": _added,
-    "cast": lambda node, place, depth: _element(operand(node), place, depth),
+    "cast": lambda node, place, depth: _element(node.operand(), place, depth),
 }
 
 
@@ -112,7 +102,7 @@ def _at(value: Value, place: Place, depth: int) -> Dim:
 def _source(node: Node, place: Place) -> Place:
     """Where an element that is moved comes from."""
     assert node.schema.places is not None, "it moves elements"
-    return node.schema.places(node.attributes, operand(node).type.shape, place)
+    return node.schema.places(node.attributes, node.operand().type.shape, place)
 
 
 def _of_progression(array: Array, place: Place) -> Dim:
@@ -146,7 +136,7 @@ def _levels(value: Value, place: Place, depth: int = _DEPTH) -> _Threshold:
     node = made(value)
     need(depth)
     if node.schema.places is not None:
-        return _levels(operand(node), _source(node, place), depth - 1)
+        return _levels(node.operand(), _source(node, place), depth - 1)
     return given(_LEVELS.get(node.op))(node, place, depth - 1)
 
 
@@ -166,23 +156,23 @@ _CHANGES: Final[Mapping[str, Callable[[float, float], float]]] = {
 
 
 def _compared(node: Node, place: Place, depth: int) -> _Threshold:
-    left, right = (_at(operand(node, i), place, depth) for i in range(2))
+    left, right = (_at(node.operand(i), place, depth) for i in range(2))
     return _Threshold(_BOUNDS[node.op](left, right), 1.0, 0.0)
 
 
 def _cut(node: Node, place: Place, depth: int) -> _Threshold:
     """A triangle of a matrix of one number, zeros elsewhere."""
     del depth
-    filled, diagonal = given(splat_of(operand(node))), optional_operand(node, 1)
+    filled, diagonal = given(splat_of(node.operand())), node.optional_operand(1)
     offset = 0 if diagonal is None else given(splat_of(diagonal))
     behind = place[-1] - place[-2] - int(offset)
-    return _Threshold(behind if flag(node, "upper") else -behind, float(filled), 0.0)
+    return _Threshold(behind if node.flag("upper") else -behind, float(filled), 0.0)
 
 
 def _chosen(node: Node, place: Place, depth: int) -> _Threshold:
     """A choice between two numbers, by a truth value that has two levels."""
-    x, y = (given(splat_of(operand(node, i))) for i in (1, 2))
-    condition = operand(node, 0)
+    x, y = (given(splat_of(node.operand(i))) for i in (1, 2))
+    condition = node.operand(0)
     found = _levels(condition, broadcast_indices(condition.type.shape, place), depth)
     return found.mapped(lambda chosen: float(x if chosen else y))
 
@@ -197,11 +187,11 @@ def _change(node: Node) -> tuple[Value, Callable[[float], float]]:
     """The operand that decides, and what each of its numbers becomes: arithmetic of it and one number, casts, `not`."""
     dtype = node.result.type.dtype
     if node.op == "logical_not":
-        return operand(node), lambda x: float(not x)
+        return node.operand(), lambda x: float(not x)
     if node.op == "cast":
-        return operand(node), lambda x: _as(dtype, x)
+        return node.operand(), lambda x: _as(dtype, x)
     need(node.op in _CHANGES and dtype.is_float)
-    change, left, right = _CHANGES[node.op], operand(node, 0), operand(node, 1)
+    change, left, right = _CHANGES[node.op], node.operand(0), node.operand(1)
     x, y = splat_of(left), splat_of(right)
     need((x is None) != (y is None))
     if y is not None:
@@ -341,9 +331,9 @@ def shows_a_key(lost: Value) -> bool:
 def _causal_offset_of_keys(lost: Value) -> Dim:
     """The offset of a causal mask of which `lost` asks in which rows its largest number hides."""
     question = made(lost, "equal")
-    most, mask = made(operand(question), "reduce_max"), operand(made(operand(question)))
-    need(splat_of(operand(question, 1)) == -math.inf)
-    need([axis % mask.type.rank for axis in ints(most, "axes")] == [mask.type.rank - 1])
+    most, mask = made(question.operand(), "reduce_max"), made(question.operand()).operand()
+    need(splat_of(question.operand(1)) == -math.inf)
+    need([axis % mask.type.rank for axis in most.ints("axes")] == [mask.type.rank - 1])
     return given(causal_offset(mask, mask.type.shape, alone=True))
 
 

@@ -28,17 +28,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, Rewrite, given, need
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    ints,
-    made,
-    maker,
-    number,
-    operand,
-    optional_operand,
-    splat_of,
-    word,
-)
+from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
 from tilewright.compiler.transforms.quantized_values import (
     MOVES,
     Quantized,
@@ -90,16 +80,16 @@ class QuantizeContractions(RewritePass):
 
 def aligned_scale(node: Node, emit: Emitter) -> Value | None:
     """Scales along an axis stand in that axis, so that whoever moves axes moves them."""
-    scale, zero = operand(node, 1), optional_operand(node, 2)
-    need(scale.type.rank == 1 and operand(node).type.rank != 1)
-    need(not number(node, "block_size"))
+    scale, zero = node.operand(1), node.optional_operand(2)
+    need(scale.type.rank == 1 and node.operand().type.rank != 1)
+    need(not node.number("block_size"))
     shaped = [None if v is None else along(v, node, emit) for v in (scale, zero)]
-    return emit.op(node.op, [operand(node), *shaped], {**node.attributes, "axis": 0})
+    return emit.op(node.op, [node.operand(), *shaped], {**node.attributes, "axis": 0})
 
 
 def unsigned_values(node: Node, emit: Emitter) -> Value | None:
     """What is quantized to signed bytes and read as floats may as well be unsigned."""
-    values = operand(node)
+    values = node.operand()
     need(values.type.dtype is dtypes.i8 and comes_from_quantization(values))
     found = given(quantized(node.result, emit))
     need(found.scale is not None)
@@ -117,19 +107,19 @@ def _dequantize(x: Quantized, node: Node, emit: Emitter) -> Value:
 
 def same_bytes(node: Node, emit: Emitter) -> Value | None:
     """Bytes that are read as floats and quantized by the same scale are what they were."""
-    inner = made(operand(node), "dequantize_linear")
-    need(node.result.type == operand(inner).type)
-    need(operand(inner).type.dtype in (dtypes.u8, dtypes.i8))
-    need(_is_positive(constant_of(operand(node, 1))))
+    inner = made(node.operand(), "dequantize_linear")
+    need(node.result.type == inner.operand().type)
+    need(inner.operand().type.dtype in (dtypes.u8, dtypes.i8))
+    need(_is_positive(constant_of(node.operand(1))))
     del emit
-    return operand(inner) if _same_scale(node, inner) else None
+    return inner.operand() if _same_scale(node, inner) else None
 
 
 def _same_scale(a: Node, b: Node) -> bool:
     """Whether two conversions have equal scales, zero points and attributes but the axis."""
-    if number(a, "block_size") or number(b, "block_size"):
+    if a.number("block_size") or b.number("block_size"):
         return False
-    pairs = ((optional_operand(a, i), optional_operand(b, i)) for i in (1, 2))
+    pairs = ((a.optional_operand(i), b.optional_operand(i)) for i in (1, 2))
     return all(x is y or _equal(constant_of(x), constant_of(y)) for x, y in pairs)
 
 
@@ -145,9 +135,9 @@ def _equal(a: Array | None, b: Array | None) -> bool:
 def _source(value: Value) -> Node | None:
     """The dequantization of bytes, with one known scale, that makes `value`."""
     node = maker(value, "dequantize_linear")
-    if node is None or operand(node).type.dtype not in (dtypes.u8, dtypes.i8):
+    if node is None or node.operand().type.dtype not in (dtypes.u8, dtypes.i8):
         return None
-    scale, zero = operand(node, 1), optional_operand(node, 2)
+    scale, zero = node.operand(1), node.optional_operand(2)
     if not is_single(scale) or not _is_positive(constant_of(scale)):
         return None
     return node if zero is None or is_single(zero) else None
@@ -155,17 +145,17 @@ def _source(value: Value) -> Node | None:
 
 def dequantize_behind_move(node: Node, emit: Emitter) -> Value | None:
     """A move of floats that stand for bytes is one of the bytes; so is the largest of some."""
-    source = _source(operand(node))
+    source = _source(node.operand())
     if source is None:
         return _scales_moved(node, emit)
-    moved = emit.op(node.op, [operand(source), *node.operands[1:]], node.attributes)
+    moved = emit.op(node.op, [source.operand(), *node.operands[1:]], node.attributes)
     return emit.op("dequantize_linear", [moved, *source.operands[1:]], source.attributes)
 
 
 def _scales_moved(node: Node, emit: Emitter) -> Value | None:
     """A transpose moves the scales of an axis, too."""
-    source = made(operand(node), "dequantize_linear")
-    need(node.op == "transpose" and not number(source, "block_size"))
+    source = made(node.operand(), "dequantize_linear")
+    need(node.op == "transpose" and not source.number("block_size"))
     need({v.type.rank for v in source.present_operands} <= {0, node.result.type.rank})
     moved = [
         v
@@ -178,10 +168,10 @@ def _scales_moved(node: Node, emit: Emitter) -> Value | None:
 
 def dequantize_behind_pad(node: Node, emit: Emitter) -> Value | None:
     """A border of zeros is one of zero points."""
-    source = given(_source(operand(node)))
-    fill = optional_operand(node, 1)
+    source = given(_source(node.operand()))
+    fill = node.optional_operand(1)
     need(fill is None or splat_of(fill) == 0)
-    values, zero = operand(source), optional_operand(source, 2)
+    values, zero = source.operand(), source.optional_operand(2)
     if zero is not None:
         zero = known(emit, "reshape", [zero], {"shape": ()})
     moved = emit.op("pad", [values, zero], node.attributes)
@@ -193,7 +183,7 @@ def dequantize_behind_concat(node: Node, emit: Emitter) -> Value | None:
     sources = [_source(v) for v in node.present_operands]
     first = given(sources[0])
     need(all(s is not None and _same_scale(first, s) for s in sources))
-    parts = [operand(s) for s in sources if s is not None]
+    parts = [s.operand() for s in sources if s is not None]
     need(all(p.type.dtype is parts[0].type.dtype for p in parts))
     joined = emit.op("concat", parts, node.attributes)
     return emit.op("dequantize_linear", [joined, *first.operands[1:]], first.attributes)
@@ -205,12 +195,12 @@ def dequantize_behind_concat(node: Node, emit: Emitter) -> Value | None:
 def in_bytes(node: Node, emit: Emitter) -> Value | None:
     """A contraction of quantized tensors multiplies their bytes."""
     need(node.attributes["dtype"] is None and _is_shallow(node))
-    left, right = (given(quantized(operand(node, i), emit)) for i in (0, 1))
+    left, right = (given(quantized(node.operand(i), emit)) for i in (0, 1))
     need(_fits(node, left, right))
     is_float = node.result.type.dtype.is_float
     need(is_float is not (left.scale is None) and is_float is not (right.scale is None))
     product = _Product.of(node, left, right, emit)
-    bias = optional_operand(node, 2)
+    bias = node.optional_operand(2)
     if not is_float:
         total = product.sum(emit)
         return (
@@ -229,7 +219,7 @@ def _is_shallow(node: Node) -> bool:
 
 def _depth(node: Node) -> Dim:
     """How many products make one element."""
-    weights = operand(node, 1).type.shape
+    weights = node.operand(1).type.shape
     return weights[-2] if node.op == "matmul" else element_count(weights[1:])
 
 
@@ -264,7 +254,7 @@ class _Product:
         """With the signs that instructions want.  Raises: NoMatchError where a zero point cannot leave the sum."""
         left = with_sign(left, dtypes.u8, emit)
         right = _centred(node, with_sign(right, dtypes.i8, emit), emit)
-        need(not right.has_zero or node.op == "matmul" or number(node, "groups") == 1)
+        need(not right.has_zero or node.op == "matmul" or node.number("groups") == 1)
         return _Product(node, left, right)
 
     @property
@@ -313,13 +303,13 @@ class _Product:
 
     @property
     def _is_channels_last(self) -> bool:
-        return word(self.node, "layout") == "NHWC"
+        return self.node.word("layout") == "NHWC"
 
     def _bytes(self, weights: Value, emit: Emitter) -> Value:
         attributes = {**self.node.attributes, "dtype": dtypes.i32}
         x = self.left.values
         if not self.is_matmul:
-            pads = ints(self.node, "pads")
+            pads = self.node.ints("pads")
             if any(pads):
                 x = self._padded(pads, emit)
             attributes["pads"] = ()
@@ -394,10 +384,10 @@ def _number(dim: Dim) -> int:
 def _added(total: Value, constant: Value, emit: Emitter) -> Value:
     """`total + constant`, where a constant that is taken from `total` already takes part."""
     node = maker(total, "sub")
-    if node is None or constant_of(operand(node, 1)) is None:
+    if node is None or constant_of(node.operand(1)) is None:
         return emit.op("add", [total, constant])
-    both = known(emit, "sub", [constant, operand(node, 1)])
-    return emit.op("add", [operand(node, 0), both])
+    both = known(emit, "sub", [constant, node.operand(1)])
+    return emit.op("add", [node.operand(0), both])
 
 
 def _in_steps(bias: Value, factor: Value) -> Array | None:
@@ -429,6 +419,6 @@ def _centred(node: Node, right: Quantized, emit: Emitter) -> Quantized:
     plain = array.astype(np.int32) - zero
     if plain.min(initial=0) >= -128 and plain.max(initial=0) <= 127:
         return replace(right, values=emit.constant(plain.astype(np.int8)), zero=None)
-    if node.op != "matmul" and right.values.type.shape[1] == 1 != number(node, "groups"):
+    if node.op != "matmul" and right.values.type.shape[1] == 1 != node.number("groups"):
         return replace(right, values=emit.constant(plain.astype(np.int16)), zero=None)
     return right

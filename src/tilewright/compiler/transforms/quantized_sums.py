@@ -20,14 +20,7 @@ from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.passes import Emitter, given, need
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    made,
-    maker,
-    operand,
-    optional_operand,
-    splat_of,
-)
+from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
 from tilewright.compiler.transforms.quantized_values import BYTES
 
 _NEARBY: Final = tuple(
@@ -55,18 +48,18 @@ class _Term:
     @property
     def every(self) -> np.ndarray:
         """The integers that bytes may be, in f32."""
-        dtype = operand(_cast_of(self.integers)).type.dtype
+        dtype = _cast_of(self.integers).operand().type.dtype
         low = -128 if dtype.is_signed else 0
         return (np.arange(low, low + 256) - self.zero).astype(np.float32)
 
 
 def quotient_in_factors(node: Node, emit: Emitter) -> Value | None:
     """The quantization of a sum of two dequantized tensors by one that divides by 1."""
-    scale = splat_of(operand(node, 1))
+    scale = splat_of(node.operand(1))
     need(node.result.type.dtype in BYTES and scale and scale != 1)
-    through = maker(operand(node), "relu")
+    through = maker(node.operand(), "relu")
     need(through is None or emit.edit.sole_user(through.result) is not None)
-    total = made(operand(node if through is None else through), "add")
+    total = made((node if through is None else through).operand(), "add")
     need(emit.edit.sole_user(total.result) is not None)
     left, right = (_term(v) for v in total.present_operands)
     factors = given(_factors(node, left, right, is_cut=through is not None))
@@ -83,7 +76,7 @@ def quotient_in_factors(node: Node, emit: Emitter) -> Value | None:
 
 def _cast_of(integers: Value) -> Node:
     node = maker(integers, "sub")
-    cast = maker(integers if node is None else operand(node), "cast")
+    cast = maker(integers if node is None else node.operand(), "cast")
     assert cast is not None, "a term"
     return cast
 
@@ -92,11 +85,11 @@ def _term(value: Value) -> _Term:
     """`value` as a product of bytes and one number, which it must be in f32."""
     product = made(value, "mul")
     need(value.type.dtype is dtypes.f32)
-    integers, scale = operand(product, 0), given(splat_of(operand(product, 1)))
+    integers, scale = product.operand(0), given(splat_of(product.operand(1)))
     moved = maker(integers, "sub")
-    zero = 0 if moved is None else given(splat_of(operand(moved, 1)))
-    cast = made(integers if moved is None else operand(moved), "cast")
-    need(operand(cast).type.dtype in BYTES)
+    zero = 0 if moved is None else given(splat_of(moved.operand(1)))
+    cast = made(integers if moved is None else moved.operand(), "cast")
+    need(cast.operand().type.dtype in BYTES)
     need(zero == int(zero) and scale and np.isfinite(scale))
     return _Term(integers, int(zero), float(scale))
 
@@ -105,7 +98,7 @@ def _factors(
     node: Node, left: _Term, right: _Term, *, is_cut: bool
 ) -> tuple[np.float32, np.float32] | None:
     """Factors by which every two bytes give the byte that `node` makes of them; None where none were found."""
-    scale, zero = operand(node, 1), optional_operand(node, 2)
+    scale, zero = node.operand(1), node.optional_operand(2)
     exact = [term.scale / float(splat_of(scale) or 1) for term in (left, right)]
     need(all(_LEAST < abs(factor) < 1 / _LEAST for factor in exact))
     a, b = left.every[:, None], right.every[None, :]

@@ -20,14 +20,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import normal_axis
 from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    maker,
-    number,
-    operand,
-    optional_operand,
-    splat_of,
-)
+from tilewright.compiler.transforms.matching import constant_of, maker, splat_of
 
 BYTES: Final = (dtypes.u8, dtypes.i8)
 MOVES: Final = ("transpose", "reshape", "slice", "gather", "broadcast_to")
@@ -91,20 +84,20 @@ def quantized(value: Value, emit: Emitter) -> Quantized | None:
         return _dequantized(node, emit)
     zero: Value | None = None
     outer = maker(value, "sub")
-    if outer is not None and operand(outer, 0).type == value.type:
-        value, zero = operand(outer, 0), operand(outer, 1)
+    if outer is not None and outer.operand(0).type == value.type:
+        value, zero = outer.operand(0), outer.operand(1)
     wide = maker(value, "cast")
     if wide is None or value.type.dtype is not dtypes.i32:
         return None
-    source = operand(wide)
+    source = wide.operand()
     return Quantized(source, zero, None) if source.type.dtype in BYTES else None
 
 
 def _dequantized(node: Node, emit: Emitter) -> Quantized | None:
-    scale, zero = operand(node, 1), optional_operand(node, 2)
-    values = _in_bytes(operand(node, 0), emit)
+    scale, zero = node.operand(1), node.optional_operand(2)
+    values = _in_bytes(node.operand(0), emit)
     is_plain = node.result.type.dtype is scale.type.dtype and _stays_finite(scale)
-    if values.type.dtype not in BYTES or not is_plain or number(node, "block_size"):
+    if values.type.dtype not in BYTES or not is_plain or node.number("block_size"):
         return None
     if zero is not None:
         zero = known(emit, "cast", [zero], {"dtype": dtypes.i32})
@@ -132,12 +125,12 @@ def _in_bytes(values: Value, emit: Emitter) -> Value:
 
 def along(value: Value, node: Node, emit: Emitter) -> Value:
     """A scale or zero point of `node` in as many axes as its data, or without any."""
-    rank = operand(node).type.rank
+    rank = node.operand().type.rank
     if is_single(value):
         return as_scalar(value, emit)
     if value.type.rank != 1:
         return value
-    axis = normal_axis(number(node, "axis"), rank)
+    axis = normal_axis(node.number("axis"), rank)
     shape = tuple(value.type.shape[0] if i == axis else 1 for i in range(rank))
     return known(emit, "reshape", [value], {"shape": shape})
 
@@ -159,7 +152,7 @@ def comes_from_quantization(value: Value) -> bool:
     """Whether bytes are the result of a quantization, moved or held within fewer bits perhaps."""
     node = maker(value)
     while node is not None and node.op in (*MOVES, "clip"):
-        node = maker(operand(node))
+        node = maker(node.operand())
     return node is not None and node.op == "quantize_linear"
 
 
@@ -179,13 +172,13 @@ def _shifted(value: Value, dtype: DType, shift: int, emit: Emitter) -> Value:
         ]
         return emit.op("clip", moved, node.attributes)
     if node.op in MOVES:
-        source = _shifted(operand(node), dtype, shift, emit)
+        source = _shifted(node.operand(), dtype, shift, emit)
         return emit.op(node.op, [source, *node.operands[1:]], node.attributes)
-    zero = optional_operand(node, 2)
+    zero = node.optional_operand(2)
     if zero is None:
         zero = emit.constant(np.zeros((), value.type.dtype.numpy))
     wide = known(emit, "cast", [zero], {"dtype": dtypes.i32})
     moved = known(emit, "add", [wide, emit.scalar(shift, wide)])
     zero = known(emit, "cast", [moved], {"dtype": dtype})
     attributes = {**node.attributes, "dtype": dtype}
-    return emit.op("quantize_linear", [operand(node), operand(node, 1), zero], attributes)
+    return emit.op("quantize_linear", [node.operand(), node.operand(1), zero], attributes)

@@ -16,15 +16,7 @@ from typing import ClassVar, Final, final
 
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrite, attempt, given, need
-from tilewright.compiler.transforms.matching import (
-    is_splat,
-    made,
-    maker,
-    operand,
-    optional_operand,
-    real,
-    splat_of,
-)
+from tilewright.compiler.transforms.matching import is_splat, made, maker, splat_of
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _TOLERANCE: Final = 2e-3
@@ -94,12 +86,12 @@ def _take_apart(value: Value, product: _Product, emit: Emitter, depth: int) -> N
         for part in node.present_operands:
             _take_apart(part, product, emit, depth + 1)
         return
-    divisor = splat_of(operand(node, 1))
+    divisor = splat_of(node.operand(1))
     if not divisor:
         product.factors.append(value)
         return
     product.scale /= float(divisor)
-    _take_apart(operand(node, 0), product, emit, depth + 1)
+    _take_apart(node.operand(0), product, emit, depth + 1)
 
 
 @dataclass(slots=True)
@@ -133,9 +125,9 @@ def _rebuild(
 def _gelu(x: Value, gate: Value) -> _Match:
     """`x * (1 + erf(x / sqrt 2))` and `x * (1 + tanh(…))` are twice a GELU."""
     one_plus = made(gate, "add")
-    need(is_splat(operand(one_plus, 1), 1.0))
-    inner = made(operand(one_plus, 0), "erf", "tanh")
-    terms = polynomial(operand(inner), x)
+    need(is_splat(one_plus.operand(1), 1.0))
+    inner = made(one_plus.operand(0), "erf", "tanh")
+    terms = polynomial(inner.operand(), x)
     if inner.op == "erf":
         need(_close(terms, {1: _ROOT_HALF}))
         return _Match("gelu", 2.0, {})
@@ -145,13 +137,13 @@ def _gelu(x: Value, gate: Value) -> _Match:
 
 def _silu(x: Value, gate: Value) -> _Match:
     """`x * sigmoid(x)`."""
-    need(operand(made(gate, "sigmoid")) is x)
+    need(made(gate, "sigmoid").operand() is x)
     return _Match("silu", 1.0, {})
 
 
 def _mish(x: Value, gate: Value) -> _Match:
     """`x * tanh(softplus(x))`."""
-    need(operand(made(operand(made(gate, "tanh")), "softplus")) is x)
+    need(made(made(gate, "tanh").operand(), "softplus").operand() is x)
     return _Match("mish", 1.0, {})
 
 
@@ -159,12 +151,12 @@ def _hard_swish(x: Value, gate: Value) -> _Match:
     """`x * clip(x + 3, 0, 6)` is six times hard swish; `x * hard_sigmoid(x)` is it."""
     inner = made(gate, "hard_sigmoid", "clip")
     if inner.op == "hard_sigmoid":
-        slope, offset = real(inner, "alpha"), real(inner, "beta")
-        need(_near(slope, 1 / 6) and _near(offset, 0.5) and operand(inner) is x)
+        slope, offset = inner.real("alpha"), inner.real("beta")
+        need(_near(slope, 1 / 6) and _near(offset, 0.5) and inner.operand() is x)
         return _Match("hard_swish", 1.0, {})
-    low, high = optional_operand(inner, 1), optional_operand(inner, 2)
+    low, high = inner.optional_operand(1), inner.optional_operand(2)
     need(is_splat(low, 0.0) and is_splat(high, 6.0))
-    need(_close(polynomial(operand(inner), x), {0: 3.0, 1: 1.0}))
+    need(_close(polynomial(inner.operand(), x), {0: 3.0, 1: 1.0}))
     return _Match("hard_swish", 6.0, {})
 
 

@@ -27,17 +27,7 @@ from tilewright.compiler.transforms.attention_axes import (
     placed,
 )
 from tilewright.compiler.transforms.attention_scores import Scores, Step
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    dims,
-    either_way,
-    maker,
-    number,
-    operand,
-    optional_operand,
-    splat_of,
-    word,
-)
+from tilewright.compiler.transforms.matching import constant_of, either_way, maker, splat_of
 from tilewright.compiler.transforms.movement_rewrites import cuts_of
 from tilewright.compiler.transforms.position_masks import HIDING, shows_a_key
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -68,7 +58,7 @@ class RecognizeAttention(RewritePass):
 
 def by_weights(node: Node, emit: Emitter) -> Value | None:
     """The attention whose second product `node` is, whichever of its operands the weights are."""
-    depth = fresh(operand(node, 0).type.shape[-1:])[0]
+    depth = fresh(node.operand(0).type.shape[-1:])[0]
     factors = Factors.of(node, fresh(node.result.type.shape), depth)
     if factors is None or not depth:
         return None
@@ -93,11 +83,11 @@ def _written(
     last, kept = weights.softmax, 0
     if weights.choice is not None:
         last, kept = weights.choice
-        steps.append(Step(last, operand(last, kept), weights.axes, hides=True))
+        steps.append(Step(last, last.operand(kept), weights.axes, hides=True))
     scores, sink = Scores(emit, weights.axes, steps), None
     if weights.sink is not None:
         last, kept, sink = weights.sink
-    if not scores.read(operand(last, kept), None if weights.is_spelled else last):
+    if not scores.read(last.operand(kept), None if weights.is_spelled else last):
         return None
     rows, columns = factors.result[-2:]
     if values is factors.left:
@@ -163,8 +153,8 @@ class _Weights:
             if node.op in ("softmax", "slice"):
                 return self._of(node) if node.op == "softmax" else self._beside_sink(node)
             if node.op == "where" and self._drops_rows(node, user):
-                self.lost = operand(node, 0)
-                value, user = operand(node, 2), node
+                self.lost = node.operand(0)
+                value, user = node.operand(2), node
                 continue
             if node.op == "where":
                 guarded = _guarded(node, self.emit)
@@ -188,9 +178,9 @@ class _Weights:
             axes = self.axes if node.op == "cast" else before(node, self.axes)
             if axes is None or node.op == "broadcast_to":
                 return None
-            if not operand(node).type.dtype.is_float:
+            if not node.operand().type.dtype.is_float:
                 return None
-            self.axes, value, user = axes, operand(node), node
+            self.axes, value, user = axes, node.operand(), node
         return None
 
     def _without_factor(self, node: Node) -> Value | None:
@@ -206,7 +196,7 @@ class _Weights:
 
     def _of(self, softmax: Node) -> _Weights | None:
         """The weights, if the softmax is taken along keys."""
-        return self._along(softmax, number(softmax, "axis") % len(self.axes))
+        return self._along(softmax, softmax.number("axis") % len(self.axes))
 
     def _along(self, softmax: Node, axis: int) -> _Weights | None:
         self.softmax = softmax
@@ -214,12 +204,12 @@ class _Weights:
 
     def _beside_sink(self, node: Node) -> _Weights | None:
         """A softmax of keys and one more score, from whose weights that of the latter is cut off."""
-        softmax = maker(operand(node), "softmax")
+        softmax = maker(node.operand(), "softmax")
         sole_user = self.emit.edit.sole_user
         if softmax is None or sole_user(softmax.result) is not node:
             return None
-        axis = number(softmax, "axis") % len(self.axes)
-        joined = maker(operand(softmax), "concat", "pad")
+        axis = softmax.number("axis") % len(self.axes)
+        joined = maker(softmax.operand(), "concat", "pad")
         if joined is None or sole_user(joined.result) is not softmax:
             return None
         found = _one_more(joined, axis, self.emit)
@@ -237,17 +227,17 @@ class _Weights:
         """The softmax `s` of `where(m, s, 0)`, if it is taken of `where(m, scores, low)`: no key leaves zeros."""
         sole_user = self.emit.edit.sole_user
         for kept in (1, 2):
-            softmax = maker(operand(node, kept), "softmax")
-            choice = None if softmax is None else maker(operand(softmax), "where")
+            softmax = maker(node.operand(kept), "softmax")
+            choice = None if softmax is None else maker(softmax.operand(), "where")
             if (
                 softmax is None
                 or choice is None
-                or operand(choice, 0) is not operand(node, 0)
+                or choice.operand(0) is not node.operand(0)
             ):
                 continue
-            low, zero = (splat_of(operand(each, 3 - kept)) for each in (choice, node))
+            low, zero = (splat_of(each.operand(3 - kept)) for each in (choice, node))
             same = {x.result.type.shape for x in (node, softmax)} == {
-                operand(choice, kept).type.shape
+                choice.operand(kept).type.shape
             }
             used_once = (
                 sole_user(softmax.result) is node and sole_user(choice.result) is softmax
@@ -259,24 +249,24 @@ class _Weights:
 
     def _drops_rows(self, node: Node, user: Node) -> bool:
         """Whether a choice right in front of the product takes 0 for whole rows, not for whole keys."""
-        chosen = operand(node, 0).type.shape
+        chosen = node.operand(0).type.shape
         return (
             self.lost is None
             and user.op == "matmul"
-            and operand(user, 0) is node.result
+            and user.operand(0) is node.result
             and chosen[-1:] == (1,)
-            and splat_of(operand(node, 1)) == 0
-            and operand(node, 2).type.shape == node.result.type.shape
+            and splat_of(node.operand(1)) == 0
+            and node.operand(2).type.shape == node.result.type.shape
         )
 
 
 def _guarded(node: Node, emit: Emitter) -> Node | None:
     """The softmax `s` of `where(is_nan(s), 0, s)` that nothing else reads."""
-    test = maker(operand(node, 0), "is_nan")
-    softmax = maker(operand(node, 2), "softmax")
-    if test is None or softmax is None or splat_of(operand(node, 1)) != 0:
+    test = maker(node.operand(0), "is_nan")
+    softmax = maker(node.operand(2), "softmax")
+    if test is None or softmax is None or splat_of(node.operand(1)) != 0:
         return None
-    if operand(test) is not softmax.result or node.result.type != softmax.result.type:
+    if test.operand() is not softmax.result or node.result.type != softmax.result.type:
         return None
     return softmax if emit.edit.use_count(softmax.result) == 2 else None
 
@@ -286,17 +276,17 @@ def _one_more(
 ) -> tuple[int, tuple[Dim, Dim], Value] | None:
     """What adds one element along an axis: the operand beside it, where in the result that is, and the element."""
     if node.op == "concat":
-        if number(node, "axis") % node.result.type.rank != axis or len(node.operands) != 2:
+        if node.number("axis") % node.result.type.rank != axis or len(node.operands) != 2:
             return None
-        first, second = (operand(node, i).type.shape[axis] for i in (0, 1))
+        first, second = (node.operand(i).type.shape[axis] for i in (0, 1))
         if second == 1:
-            return 0, (0, first), operand(node, 1)
-        return (1, (1, second), operand(node, 0)) if first == 1 else None
-    rank, pads = node.result.type.rank, dims(node, "pads")
+            return 0, (0, first), node.operand(1)
+        return (1, (1, second), node.operand(0)) if first == 1 else None
+    rank, pads = node.result.type.rank, node.dims("pads")
     there = [i for i, size in enumerate(pads) if size != 0]
-    if word(node, "mode") != "constant" or len(there) != 1 or pads[there[0]] != 1:
+    if node.word("mode") != "constant" or len(there) != 1 or pads[there[0]] != 1:
         return None
-    x, fill = operand(node), optional_operand(node, 1)
+    x, fill = node.operand(), node.optional_operand(1)
     more = emit.scalar(0, x) if fill is None else emit.reshape(fill, ())
     is_first = there[0] == axis
     if not is_first and there[0] != rank + axis:

@@ -14,14 +14,9 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrite, attempt, given, need
 from tilewright.compiler.transforms.matching import (
     either_way,
-    flag,
-    ints,
     last_axes,
     made,
     maker,
-    number,
-    operand,
-    real,
     splat_of,
 )
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -68,10 +63,10 @@ def normalized(node: Node, emit: Emitter) -> Value | None:
 
 def normalized_groups(node: Node, emit: Emitter) -> Value | None:
     """Groups of channels folded into rows, normalized as instances and unfolded again, are a `group_norm`."""
-    norm = made(operand(node), "instance_norm")
-    fold = made(operand(norm), "reshape")
+    norm = made(node.operand(), "instance_norm")
+    fold = made(norm.operand(), "reshape")
     need(norm.attributes["layout"] == "NCHW")
-    x, rows = operand(fold), operand(norm).type
+    x, rows = fold.operand(), norm.operand().type
     need(x.type == node.result.type and x.type.rank >= 3 and rows.rank == 3)
     batch, groups, _ = rows.shape
     channels = x.type.shape[1]
@@ -88,18 +83,18 @@ def normalized_groups(node: Node, emit: Emitter) -> Value | None:
         return None
     if not isinstance(channels, int) or channels % groups:
         return None
-    attributes = {"groups": groups, "epsilon": real(norm, "epsilon")}
+    attributes = {"groups": groups, "epsilon": norm.real("epsilon")}
     return emit.op("group_norm", [x, None, None], attributes)
 
 
 def _norm_of(d: Value, inverse_root: Value, emit: Emitter) -> Value:
     """`d * inverse_root` as one op."""
-    shifted = made(operand(made(inverse_root, "rsqrt")), "add")
-    epsilon = given(splat_of(operand(shifted, 1)))
-    mean = made(operand(shifted, 0), "reduce_mean")
-    need(d.type.dtype.is_float and not epsilon < 0 and flag(mean, "keepdims"))
-    axis = given(last_axes(d.type, ints(mean, "axes")))
-    need(_squared(operand(mean)) is d)
+    shifted = made(made(inverse_root, "rsqrt").operand(), "add")
+    epsilon = given(splat_of(shifted.operand(1)))
+    mean = made(shifted.operand(0), "reduce_mean")
+    need(d.type.dtype.is_float and not epsilon < 0 and mean.flag("keepdims"))
+    axis = given(last_axes(d.type, mean.ints("axes")))
+    need(_squared(mean.operand()) is d)
     centred = attempt(_centred, d, axis)
     attributes = {"axis": axis, "epsilon": float(epsilon)}
     if centred is not None:
@@ -109,27 +104,27 @@ def _norm_of(d: Value, inverse_root: Value, emit: Emitter) -> Value:
 
 def _squared(value: Value) -> Value | None:
     product = maker(value, "mul")
-    if product is not None and operand(product, 0) is operand(product, 1):
-        return operand(product, 0)
+    if product is not None and product.operand(0) is product.operand(1):
+        return product.operand(0)
     power = maker(value, "pow")
-    if power is not None and splat_of(operand(power, 1)) == 2:
-        return operand(power, 0)
+    if power is not None and splat_of(power.operand(1)) == 2:
+        return power.operand(0)
     return None
 
 
 def _centred(d: Value, axis: int) -> Value:
     """`x` when d is x - mean(x) over the same axes."""
     difference = made(d, "sub")
-    x, mean = operand(difference, 0), made(operand(difference, 1), "reduce_mean")
-    need(operand(mean) is x and flag(mean, "keepdims"))
-    need(last_axes(x.type, ints(mean, "axes")) == axis)
+    x, mean = difference.operand(0), made(difference.operand(1), "reduce_mean")
+    need(mean.operand() is x and mean.flag("keepdims"))
+    need(last_axes(x.type, mean.ints("axes")) == axis)
     return x
 
 
 def _parameter(node: Node, norm: Node, value: Value) -> bool:
     """Whether `value` has exactly the normalized shape (leading unit axes aside)."""
-    x = operand(norm)
-    axis = number(norm, "axis") % x.type.rank
+    x = norm.operand()
+    axis = norm.number("axis") % x.type.rank
     shape = value.type.shape
     while len(shape) > x.type.rank - axis and shape[0] == 1:
         shape = shape[1:]
@@ -137,8 +132,8 @@ def _parameter(node: Node, norm: Node, value: Value) -> bool:
 
 
 def _as_parameter(norm: Node, value: Value, emit: Emitter) -> Value:
-    x = operand(norm)
-    return emit.reshape(value, x.type.shape[number(norm, "axis") % x.type.rank :])
+    x = norm.operand()
+    return emit.reshape(value, x.type.shape[norm.number("axis") % x.type.rank :])
 
 
 def _norm_operand(node: Node, emit: Emitter) -> tuple[Node, Value] | None:
@@ -155,8 +150,8 @@ def absorb_scale(node: Node, emit: Emitter) -> Value | None:
     norm, scale = given(_norm_operand(node, emit))
     need(all(v is None for v in norm.operands[1:]))
     need(_parameter(node, norm, scale))
-    attributes = {"axis": number(norm, "axis"), "epsilon": real(norm, "epsilon")}
-    return emit.op(norm.op, [operand(norm), _as_parameter(norm, scale, emit)], attributes)
+    attributes = {"axis": norm.number("axis"), "epsilon": norm.real("epsilon")}
+    return emit.op(norm.op, [norm.operand(), _as_parameter(norm, scale, emit)], attributes)
 
 
 def absorb_bias(node: Node, emit: Emitter) -> Value | None:
@@ -166,7 +161,7 @@ def absorb_bias(node: Node, emit: Emitter) -> Value | None:
     norm, bias = found
     need(len(norm.present_operands) <= 2 and _parameter(node, norm, bias))
     need(len(norm.operands) <= 2 or norm.operands[2] is None)
-    attributes = {"axis": number(norm, "axis"), "epsilon": real(norm, "epsilon")}
+    attributes = {"axis": norm.number("axis"), "epsilon": norm.real("epsilon")}
     scale = norm.operands[1] if len(norm.operands) > 1 else None
-    parameters = [operand(norm), scale, _as_parameter(norm, bias, emit)]
+    parameters = [norm.operand(), scale, _as_parameter(norm, bias, emit)]
     return emit.op("layer_norm", parameters, attributes)

@@ -16,7 +16,6 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, GraphPass, Rewrite, need
 from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.fold_constants import FoldConstants
-from tilewright.compiler.transforms.matching import operand, optional_operand
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 PRECISIONS: Final[Mapping[str, DType]] = {
@@ -47,9 +46,9 @@ class RoundContractions(RewritePass):
 
     def rounded(self, node: Node, emit: Emitter) -> Value | None:
         """The same contraction of rounded operands."""
-        operands = [operand(node, 0), operand(node, 1)]
+        operands = [node.operand(0), node.operand(1)]
         types = {v.type.dtype for v in (*operands, node.result)}
-        need(types == {dtypes.f32} and optional_operand(node, 2) is None)
+        need(types == {dtypes.f32} and node.optional_operand(2) is None)
         need(node.op != "conv" or operands[1].type.shape[1] != 1)
         short = {"dtype": PRECISIONS[self.precision]}
         cut = [emit.op("cast", [value], short) for value in operands]
@@ -72,7 +71,7 @@ class RoundRows(RewritePass):
 
 def permitted(node: Node, emit: Emitter) -> Value | None:
     """The same product with the permission."""
-    need(node.attributes["rounds_to"] is None and is_in_blocks(operand(node, 1)))
+    need(node.attributes["rounds_to"] is None and is_in_blocks(node.operand(1)))
     return emit.op(node.op, node.operands, {**node.attributes, "rounds_to": dtypes.i8})
 
 

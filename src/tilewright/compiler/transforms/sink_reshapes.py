@@ -19,10 +19,8 @@ from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites, need
 from tilewright.compiler.transforms.fusion_classes import is_cheap
 from tilewright.compiler.transforms.matching import (
     dim_groups,
-    has,
     made,
     maker,
-    operand,
     reached,
     splat_of,
 )
@@ -50,13 +48,13 @@ class SinkReshapes(RewritePass):
 
 def sink(node: Node, emit: Emitter) -> Value | None:
     """f(reshape(x), …) is reshape(f(x, …)) for elementwise f."""
-    need(has(node, Trait.ELEMENTWISE) and len(node.results) == 1)
+    need(node.has(Trait.ELEMENTWISE) and len(node.results) == 1)
     shape = node.result.type.shape
     for value in node.present_operands:
         view = maker(value, "reshape")
-        if view is None or value.type.shape != shape or not _is_contracted(operand(view)):
+        if view is None or value.type.shape != shape or not _is_contracted(view.operand()):
             continue
-        target = operand(view).type.shape
+        target = view.operand().type.shape
         alone = _stands_alone(node, value, target) or _is_moved(node, value)
         if len(target) >= len(shape) and not alone:
             continue  # two views would chase each other
@@ -81,7 +79,7 @@ def _stands_alone(node: Node, value: Value, target: Sequence[Dim]) -> bool:
         return False
     for other in node.present_operands:
         view = maker(other, "reshape")
-        same = view is not None and operand(view).type.shape == target
+        same = view is not None and view.operand().type.shape == target
         alike = other is value or same or other.type.shape != shape
         if not alike and _is_contracted(other):
             return False
@@ -99,13 +97,13 @@ def _is_moved(node: Node, value: Value) -> bool:
 
 def _merges_moved_axes(value: Value) -> bool:
     view = maker(value, "reshape")
-    return view is not None and maker(operand(view), "transpose") is not None
+    return view is not None and maker(view.operand(), "transpose") is not None
 
 
 def sink_transpose(node: Node, emit: Emitter) -> Value | None:
     """f(transpose(x), scalars) is transpose(f(x, scalars)) for elementwise f."""
     moves = [i for i, v in enumerate(node.operands) if maker(v, "transpose") is not None]
-    if len(moves) != 1 or not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
+    if len(moves) != 1 or not node.has(Trait.ELEMENTWISE) or len(node.results) != 1:
         return None
     place = moves[0]
     move = made(node.operands[place], "transpose")
@@ -113,7 +111,7 @@ def sink_transpose(node: Node, emit: Emitter) -> Value | None:
     rest = [v for i, v in enumerate(node.operands) if i != place and v is not None]
     need(all(splat_of(v) is not None and not v.type.rank for v in rest))
     need(move.result.type.shape == node.result.type.shape and _is_contracted(move.result))
-    operands = [*node.operands[:place], operand(move), *node.operands[place + 1 :]]
+    operands = [*node.operands[:place], move.operand(), *node.operands[place + 1 :]]
     result = emit.op(node.op, operands, node.attributes)
     return emit.op("transpose", [result], move.attributes)
 
@@ -124,13 +122,13 @@ def _is_contracted(value: Value) -> bool:
     def behind(current: Value) -> list[Value]:
         node = current.node
         if node is not None and node.op in ("reshape", "transpose"):
-            return [operand(node)]
-        if node is None or not has(node, Trait.ELEMENTWISE):
+            return [node.operand()]
+        if node is None or not node.has(Trait.ELEMENTWISE):
             return []
         return [v for v in node.present_operands if v.type.shape == current.type.shape]
 
     steps = itertools.islice(reached([value], behind), _MOST_STEPS)
-    return any(v.node is not None and has(v.node, Trait.CONTRACTION) for v in steps)
+    return any(v.node is not None and v.node.has(Trait.CONTRACTION) for v in steps)
 
 
 Groups = list[tuple[tuple[int, ...], tuple[int, ...]]]
@@ -147,10 +145,10 @@ def _like(
     view = maker(value, "reshape")
     if (
         view is not None
-        and operand(view).type.shape == target
+        and view.operand().type.shape == target
         and value.type.shape == shape
     ):
-        return operand(view)
+        return view.operand()
     if splat_of(value) is not None and value.type.rank == 0:
         return value
     if all(d == 1 for d in value.type.shape):
@@ -198,7 +196,7 @@ def _only_tensor(value: Value) -> Value | None:
     node = value.node
     if node is None or not value.type.rank or len(node.results) != 1:
         return None
-    if not has(node, Trait.ELEMENTWISE) or not is_cheap(node):
+    if not node.has(Trait.ELEMENTWISE) or not is_cheap(node):
         return None
     tensors = [v for v in node.present_operands if v.type.rank]
     return (

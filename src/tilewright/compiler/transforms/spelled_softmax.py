@@ -16,25 +16,17 @@ import math
 
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, need
-from tilewright.compiler.transforms.matching import (
-    either_way,
-    ints,
-    made,
-    maker,
-    number,
-    operand,
-    splat_of,
-)
+from tilewright.compiler.transforms.matching import either_way, made, maker, splat_of
 
 
 def softmax_of_powers(node: Node, emit: Emitter) -> Value:
     """`exp(d) / sum(exp(d))`, whose powers nothing else reads."""
-    powers = operand(node, 0)
+    powers = node.operand(0)
     power = made(powers, "exp")
     need(powers.type == node.result.type)
-    axis = _reduced_axis(operand(node, 1), "reduce_sum", powers)
+    axis = _reduced_axis(node.operand(1), "reduce_sum", powers)
     need(emit.edit.use_count(powers) == 2)
-    return emit.op("softmax", [_before_shift(operand(power), axis)], {"axis": axis})
+    return emit.op("softmax", [_before_shift(power.operand(), axis)], {"axis": axis})
 
 
 def softmax_beside(node: Node, emit: Emitter) -> tuple[Node, int, float]:
@@ -43,20 +35,20 @@ def softmax_beside(node: Node, emit: Emitter) -> tuple[Node, int, float]:
     That is 0 for `exp(-t)` where `d = x - t` and `t = max(max(x), 0)`: the power of a score of 0.  Nothing else reads
     the powers, `d`, or the scores.
     """
-    powers = operand(node, 0)
+    powers = node.operand(0)
     power = made(powers, "exp")
     need(powers.type == node.result.type and emit.edit.use_count(powers) == 2)
-    total = made(operand(node, 1), "add")
-    shifted = made(operand(power), "sub")
-    x, top = operand(shifted, 0), operand(shifted, 1)
+    total = made(node.operand(1), "add")
+    shifted = made(power.operand(), "sub")
+    x, top = shifted.operand(0), shifted.operand(1)
     need(emit.edit.sole_user(shifted.result) is power and emit.edit.use_count(x) == 2)
-    rest = splat_of(operand(total, 1))
-    summed, more = operand(total, 0), operand(total, 1)
+    rest = splat_of(total.operand(1))
+    summed, more = total.operand(0), total.operand(1)
     if rest is None:
         ways = [way for way in either_way(total) if maker(way[1], "exp") is not None]
         need(ways)
         (summed, more), rest = ways[0], 0
-        need(operand(made(operand(made(more, "exp")), "neg")) is top)
+        need(made(made(more, "exp").operand(), "neg").operand() is top)
         need(emit.edit.use_count(top) == 2)
         top = _above_zero(top)
     else:
@@ -77,26 +69,26 @@ def _above_zero(value: Value) -> Value:
 
 def softmax_of_shifted(node: Node, emit: Emitter) -> Value:
     """`softmax(x - max(x))`, which takes the largest off by itself."""
-    x = _before_shift(operand(node), number(node, "axis") % node.result.type.rank)
+    x = _before_shift(node.operand(), node.number("axis") % node.result.type.rank)
     return emit.op("softmax", [x], node.attributes)
 
 
 def softmax_of_logarithms(node: Node, emit: Emitter) -> Value:
     """`exp(log_softmax(x))`, whose logarithms nothing else reads."""
-    inner = made(operand(node), "log_softmax")
+    inner = made(node.operand(), "log_softmax")
     need(emit.edit.sole_user(inner.result) is node)
-    return emit.op("softmax", [operand(inner)], inner.attributes)
+    return emit.op("softmax", [inner.operand()], inner.attributes)
 
 
 def log_softmax_of_shifted(node: Node, emit: Emitter) -> Value:
     """`d - log(sum(exp(d)))`, where nothing else reads the powers."""
-    shifted = operand(node, 0)
+    shifted = node.operand(0)
     need(shifted.type == node.result.type)
-    logarithm = made(_restored(operand(node, 1)), "log")
-    found = made(_restored(operand(logarithm)), "reduce_sum")
-    power = made(operand(found), "exp")
-    need(operand(power) is shifted)
-    axis = _axis(found, operand(node, 1), shifted)
+    logarithm = made(_restored(node.operand(1)), "log")
+    found = made(_restored(logarithm.operand()), "reduce_sum")
+    power = made(found.operand(), "exp")
+    need(power.operand() is shifted)
+    axis = _axis(found, node.operand(1), shifted)
     need(emit.edit.sole_user(power.result) is found)
     return emit.op("log_softmax", [_before_shift(shifted, axis)], {"axis": axis})
 
@@ -104,7 +96,7 @@ def log_softmax_of_shifted(node: Node, emit: Emitter) -> Value:
 def _before_shift(d: Value, axis: int) -> Value:
     """`x` when `d` is x less its largest along `axis`."""
     difference = made(d, "sub")
-    x, top = operand(difference, 0), operand(difference, 1)
+    x, top = difference.operand(0), difference.operand(1)
     need(x.type == d.type and _reduced_axis(top, "reduce_max", x) == axis)
     return x
 
@@ -112,21 +104,21 @@ def _before_shift(d: Value, axis: int) -> Value:
 def _reduced_axis(value: Value, op: str, x: Value) -> int:
     """The one axis along which `value` is reduced from `x`, beside which it broadcasts."""
     node = made(_restored(value), op)
-    source = operand(node)
+    source = node.operand()
     if source is x:
         return _axis(node, value, x)
     # The last axis of a view with as long rows is that of the same numbers.
     need(_viewed(source) is _viewed(x) and x.type.rank and source.type.rank)
     need(source.type.shape[-1] == x.type.shape[-1])
     last = source.type.rank - 1
-    need([axis % source.type.rank for axis in ints(node, "axes")] == [last])
+    need([axis % source.type.rank for axis in node.ints("axes")] == [last])
     need(value.type.shape == (*x.type.shape[:-1], 1))
     return x.type.rank - 1
 
 
 def _axis(node: Node, value: Value, x: Value) -> int:
     """The one axis of a reduction of `x`, in whose place `value` has one element."""
-    axes = ints(node, "axes")
+    axes = node.ints("axes")
     need(len(axes) == 1)
     axis = axes[0] % x.type.rank
     kept = tuple(1 if i == axis else d for i, d in enumerate(x.type.shape))
@@ -141,13 +133,13 @@ def _restored(value: Value) -> Value:
         if node is None:
             return value
         if node.op == "max":
-            is_bound = splat_of(operand(node, 1)) == -math.inf
-            if not is_bound or operand(node).type != value.type:
+            is_bound = splat_of(node.operand(1)) == -math.inf
+            if not is_bound or node.operand().type != value.type:
                 return value
-        value = operand(node)
+        value = node.operand()
 
 
 def _viewed(value: Value) -> Value:
     """What a value is a view of."""
     node = maker(value, "reshape")
-    return value if node is None else _viewed(operand(node))
+    return value if node is None else _viewed(node.operand())

@@ -19,19 +19,18 @@ from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count, window_count, window_steps
 from tilewright.compiler.passes import Emitter, given, need
-from tilewright.compiler.transforms.matching import dims, ints, operand
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
 
 
 def split_blocks(node: Node, emit: Emitter) -> Value | None:
     """A `col2im` with a stride as ones without, whose results are interleaved."""
-    block = ints(node, "block")
+    block = node.ints("block")
     rank = len(block)
     strides, pads, dilations = window_steps(node.attributes, rank)
     need(any(stride != 1 for stride in strides))
-    need(all(d != 0 for d in (*operand(node).type.shape, *node.result.type.shape)))
-    image = dims(node, "image")
+    need(all(d != 0 for d in (*node.operand().type.shape, *node.result.type.shape)))
+    image = node.dims("image")
     axes: list[Axis] = []
     counts: list[int] = []
     for i in range(rank):
@@ -87,8 +86,8 @@ class _Blocks:
         self.counts: tuple[int, ...] = tuple(counts)
         self.emit: Emitter = emit
         self.batch, self.channels = node.result.type.shape[:2]
-        shape = (self.batch, self.channels, *ints(node, "block"), *counts)
-        self.x: Value = emit.reshape(operand(node), shape)
+        shape = (self.batch, self.channels, *node.ints("block"), *counts)
+        self.x: Value = emit.reshape(node.operand(), shape)
 
     def interleaved(self) -> Value:
         """The image: places of all phases in turn, cut to size."""

@@ -13,7 +13,6 @@ from typing import ClassVar, Final, final
 from tilewright.base.options import count_option
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrite, need
-from tilewright.compiler.transforms.matching import number
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.formats.executable import MAX_BINDINGS
 
@@ -45,7 +44,7 @@ class SplitConcat(RewritePass):
 
     def split(self, node: Node, emit: Emitter) -> Value | None:
         """concat(a, b, c, d) is concat(concat(a, b), concat(c, d))."""
-        parts, axis = node.present_operands, number(node, "axis")
+        parts, axis = node.present_operands, node.number("axis")
         need(len(parts) > self.most_operands)
         while len(parts) > self.most_operands:
             count = -(-len(parts) // self.most_operands)

@@ -31,12 +31,8 @@ from tilewright.compiler.transforms.matching import (
     constant_of,
     made,
     maker,
-    number,
-    operand,
-    optional_operand,
     to_channels_first,
     to_channels_last,
-    word,
 )
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
@@ -56,8 +52,8 @@ _LEAST_RUN: Final = 16
 
 def split_phases(node: Node, emit: Emitter) -> Value | None:
     """A channels-last `conv_transpose` as convolutions whose results are interleaved."""
-    need(node.attributes["layout"] == "NHWC" and operand(node).type.dtype.is_float)
-    x, w, bias = operand(node), operand(node, 1), optional_operand(node, 2)
+    need(node.attributes["layout"] == "NHWC" and node.operand().type.dtype.is_float)
+    x, w, bias = node.operand(), node.operand(1), node.optional_operand(2)
     return _split(_Transposed(x, w, bias, node.attributes, node.result.type.shape), emit)
 
 
@@ -69,8 +65,8 @@ def split_quantized(node: Node, emit: Emitter) -> Value | None:
 
 def split_requantized(node: Node, emit: Emitter) -> Value | None:
     """A `conv_transpose` of quantized tensors, and the quantization of its result, which comes before bytes are interleaved."""
-    through = maker(operand(node), "relu")
-    source = made(operand(node if through is None else through), "conv_transpose")
+    through = maker(node.operand(), "relu")
+    source = made((node if through is None else through).operand(), "conv_transpose")
     need(_quantizer(source, emit) is node)
 
     def finish(value: Value) -> Value:
@@ -92,21 +88,21 @@ def _quantizer(node: Node, emit: Emitter) -> Node | None:
         return None
     if not all(map(is_single, user.present_operands[1:])):
         return None
-    filters, groups = operand(node, 1).type.shape[1], number(node, "groups")
-    is_depthwise = operand(node, 1).type.shape[0] == groups
+    filters, groups = node.operand(1).type.shape[1], node.number("groups")
+    is_depthwise = node.operand(1).type.shape[0] == groups
     run = filters * groups if is_depthwise else filters
     return user if isinstance(run, int) and run >= _LEAST_RUN else None
 
 
 def _of_bytes(node: Node, emit: Emitter, finish: Callable[[Value], Value]) -> Value | None:
     """A `conv_transpose` of known filters of bytes and an image of bytes, by one known scale."""
-    x, w = operand(node), given(quantized(operand(node, 1), emit))
+    x, w = node.operand(), given(quantized(node.operand(1), emit))
     source = given(quantized(x, emit))
     need(all(v is None or constant_of(v) is not None for v in (w.values, w.zero, w.scale)))
     need(w.scale is not None and source.scale is not None and is_single(source.scale))
     need(all(v is None or is_single(v) or _is_per_filter(v) for v in (w.zero, w.scale)))
     shape, attributes = node.result.type.shape, node.attributes
-    is_last, is_line = word(node, "layout") == "NHWC", x.type.rank == 3
+    is_last, is_line = node.word("layout") == "NHWC", x.type.rank == 3
     if not is_last:
         x = emit.op("transpose", [x], {"perm": to_channels_last(x.type.rank)})
         shape = (shape[0], *shape[2:], shape[1])
@@ -115,9 +111,7 @@ def _of_bytes(node: Node, emit: Emitter, finish: Callable[[Value], Value]) -> Va
         beside = (v and _in_2d(v, emit) for v in (w.zero, w.scale))
         w = Quantized(_in_2d(w.values, emit), *beside)
         shape, attributes = (shape[0], 1, *shape[1:]), attributes_in_2d(node)
-    found = _Transposed(
-        x, w.values, optional_operand(node, 2), attributes, shape, w, finish
-    )
+    found = _Transposed(x, w.values, node.optional_operand(2), attributes, shape, w, finish)
     result = given(_split(found, emit))
     if is_line:
         result = emit.reshape(result, (shape[0], *shape[2:]))

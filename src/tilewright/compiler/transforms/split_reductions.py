@@ -21,7 +21,6 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import normal_axes
 from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.block_weights import is_in_blocks
-from tilewright.compiler.transforms.matching import ints, operand
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.pack_matmul import flatten_rows
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -70,9 +69,9 @@ class SplitReductions(RewritePass):
 
     def reduced_in_parts(self, node: Node, emit: Emitter) -> Value | None:
         """`reduce(x)` is reduce(reduce of each part of x)."""
-        x = operand(node)
+        x = node.operand()
         shape = given(_known(x.type.shape))
-        axes = normal_axes(ints(node, "axes"), x.type.rank)
+        axes = normal_axes(node.ints("axes"), x.type.rank)
         need(axes and not _truncates(node))
         parts = self.choose_parts(*_sums(shape, axes), products=False)
         long = [a for a in axes if shape[a] >= 2 * parts]
@@ -87,7 +86,7 @@ class SplitReductions(RewritePass):
 
     def multiplied_in_parts(self, node: Node, emit: Emitter) -> Value | None:
         """`a @ b` is the sum of the products of columns of `a` and as many rows of `b`."""
-        a, b = operand(node, 0), operand(node, 1)
+        a, b = node.operand(0), node.operand(1)
         need({a.type.dtype, b.type.dtype} == {f32} and b.type.rank == 2)
         # Read as they lie, which is shorter.
         need(not is_in_blocks(b))

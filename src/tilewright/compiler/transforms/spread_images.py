@@ -22,7 +22,7 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.contract_forms import Window
-from tilewright.compiler.transforms.matching import dims, maker, number, operand, word
+from tilewright.compiler.transforms.matching import maker
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 
 ChooseGap = Callable[[Sequence[Dim], Dim, int, DType], int]
@@ -49,11 +49,11 @@ def spread_image(
     if not more:
         return x, window
     border = maker(x, "pad")
-    if border is not None and word(border, "mode") == "constant":
-        *pads, last = dims(border, "pads")
+    if border is not None and border.word("mode") == "constant":
+        *pads, last = border.dims("pads")
         spread = {**border.attributes, "pads": (*pads, last + more)}
         return emit.op("pad", border.operands, spread), window
-    kernel = operand(node, 1).type.shape[2:]
+    kernel = node.operand(1).type.shape[2:]
     if all(size == 1 for size in kernel) and any(s != 1 for s in window.strides):
         more = gap(Window())
         if not more or _reads(node, rows, rows) < _LEAST_READS:
@@ -67,9 +67,9 @@ def spread_image(
 
 def _reads(node: Node, rows: Sequence[Dim], places: Sequence[Dim]) -> int:
     """Products of each element of an image of so many places."""
-    filters, _, *kernel = map(estimate, operand(node, 1).type.shape)
+    filters, _, *kernel = map(estimate, node.operand(1).type.shape)
     results = math.prod(map(estimate, rows))
-    products = filters // number(node, "groups") * math.prod(kernel) * results
+    products = filters // node.number("groups") * math.prod(kernel) * results
     return products // max(1, math.prod(map(estimate, places)))
 
 

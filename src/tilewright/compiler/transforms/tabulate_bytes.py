@@ -24,7 +24,7 @@ from tilewright.compiler.ops.quantization import table_lookup
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fold_constants import attributes_are_numbers
 from tilewright.compiler.transforms.fusion_classes import is_cheap
-from tilewright.compiler.transforms.matching import has, splat_of
+from tilewright.compiler.transforms.matching import splat_of
 from tilewright.compiler.transforms.quantized_values import BYTES
 
 _WORTH: Final = 2
@@ -157,7 +157,7 @@ def _read(value: Value) -> tuple[Value, ...]:
 def _is_step(node: Node) -> bool:
     """Whether one element of each operand makes one of the result."""
     return (
-        has(node, Trait.PURE | Trait.ELEMENTWISE)
+        node.has(Trait.PURE | Trait.ELEMENTWISE)
         and len(node.results) == 1
         and not node.regions
         and attributes_are_numbers(node)

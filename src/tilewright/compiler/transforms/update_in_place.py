@@ -40,7 +40,7 @@ class UpdateInPlace(GraphPass):
 def _updates(graph: Graph, node: Node) -> list[Node]:
     """The ops of a kernel that update an input of `graph`, which nothing else in the kernel reads."""
     outputs = {value.origin for value in graph.outputs}
-    if Trait.KERNEL not in node.schema.traits:
+    if not node.has(Trait.KERNEL):
         ok = _may_update(node) and len(node.results) == 1
         rows = [(node, node.present_operands[0], node.result)] if ok else []
     else:

@@ -20,13 +20,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.winograd import largest_sum
 from tilewright.compiler.passes import Emitter, Rewrite, need
 from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
-from tilewright.compiler.transforms.matching import (
-    constant_of,
-    ints,
-    number,
-    operand,
-    optional_operand,
-)
+from tilewright.compiler.transforms.matching import constant_of
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _MOST_OF_A_BYTE: Final = 255
@@ -58,11 +52,11 @@ class WinogradConvolution(RewritePass):
     def in_points(self, node: Node, emit: Emitter) -> Value | None:
         """`conv(x, w)` is winograd_output(winograd_input(pad(x)) @ winograd_filter(w))."""
         need(_can_be_in_points(node) and not product_of_words(node, self.products))
-        x, w = operand(node, 0), operand(node, 1)
+        x, w = node.operand(0), node.operand(1)
         places = node.result.type.shape[:3]
         tile = self._tile(node, f32)
         need(tile)
-        groups, taps = number(node, "groups"), estimate(w.type.shape[2])
+        groups, taps = node.number("groups"), estimate(w.type.shape[2])
         sizes = {"tile": tile, "taps": taps, "groups": groups}
         # Transforms are of f32: those of 16 bits would lose half of the digits.
         padded = _padded(node, in_f32(x, emit), places, tile, emit)
@@ -77,13 +71,13 @@ class WinogradConvolution(RewritePass):
 
     def in_whole_points(self, node: Node, emit: Emitter) -> Value | None:
         """The same of bytes, exactly, where 16-bit numbers are multiplied."""
-        types = (*(operand(node, i).type.dtype for i in (0, 1)), node.result.type.dtype)
+        types = (*(node.operand(i).type.dtype for i in (0, 1)), node.result.type.dtype)
         need(types == (u8, i8, i32) and "shorts" in self.products)
         need(_has_square_filters(node))
-        x, w = operand(node, 0), operand(node, 1)
+        x, w = node.operand(0), node.operand(1)
         tile, taps = self._tile(node, i32), estimate(w.type.shape[2])
         need(tile and _largest_sum(w) < largest_sum(tile, taps))
-        groups, places = number(node, "groups"), node.result.type.shape[:3]
+        groups, places = node.number("groups"), node.result.type.shape[:3]
         sizes = {"tile": tile, "taps": taps, "groups": groups}
         padded = _padded(node, x, places, tile, emit)
         left = emit.op("winograd_input", [padded], sizes)
@@ -93,8 +87,8 @@ class WinogradConvolution(RewritePass):
 
     def _tile(self, node: Node, dtype: DType) -> int:
         """The tile of a convolution; 0 for none."""
-        filters, channels, taps, _ = map(estimate, operand(node, 1).type.shape)
-        groups = number(node, "groups")
+        filters, channels, taps, _ = map(estimate, node.operand(1).type.shape)
+        groups = node.number("groups")
         # For one image, so that an image of a batch has the bits that it has alone.
         places = [1, *node.result.type.shape[1:3]]
         return self.choose_tile(places, channels, filters // groups, taps, groups, dtype)
@@ -102,7 +96,7 @@ class WinogradConvolution(RewritePass):
 
 def _can_be_in_points(node: Node) -> bool:
     """Whether a node is a convolution of floats as `_has_square_filters` says."""
-    x, w = operand(node, 0), operand(node, 1)
+    x, w = node.operand(0), node.operand(1)
     types = {x.type.dtype, w.type.dtype, node.result.type.dtype}
     return types <= {f32, *HALVES} and _has_square_filters(node)
 
@@ -118,22 +112,22 @@ def _largest_sum(w: Value) -> int:
 
 def _has_square_filters(node: Node) -> bool:
     """Whether a node is a convolution of images with square known filters, step by step."""
-    x, w = operand(node, 0), operand(node, 1)
+    x, w = node.operand(0), node.operand(1)
     return (
         node.attributes["layout"] == "NHWC"
-        and optional_operand(node, 2) is None
+        and node.optional_operand(2) is None
         and x.type.rank == 4
         and all(isinstance(size, int) and size > 0 for size in w.type.shape)
         and all(size != 0 for size in node.result.type.shape)
         and w.type.shape[2] == w.type.shape[3]
-        and all(s == 1 for s in (*ints(node, "strides"), *ints(node, "dilations")))
+        and all(s == 1 for s in (*node.ints("strides"), *node.ints("dilations")))
         and constant_of(w) is not None
     )
 
 
 def _padded(node: Node, x: Value, places: Sequence[Dim], tile: int, emit: Emitter) -> Value:
     """`x` with its padding, and more behind it until the last tiles are whole."""
-    top, left, bottom, right = ints(node, "pads") or (0, 0, 0, 0)
+    top, left, bottom, right = node.ints("pads") or (0, 0, 0, 0)
     rows, columns = (symbolic.ceildiv(d, tile) * tile - d for d in places[1:])
     pads = (0, top, left, 0, 0, rows + bottom, columns + right, 0)
     return emit.op("pad", [x], {"pads": pads}) if any(p != 0 for p in pads) else x

@@ -27,7 +27,7 @@ from tilewright.compiler.transforms.attention_axes import (
     placed,
 )
 from tilewright.compiler.transforms.attention_scores import Scores, Sum
-from tilewright.compiler.transforms.matching import either_way, operand, splat_of
+from tilewright.compiler.transforms.matching import either_way, splat_of
 
 _Axis = tuple[Piece, ...]
 
@@ -67,7 +67,7 @@ class Operand:
         axes = before(node, self.axes)
         if axes is None:
             return None
-        return Operand(operand(node), axes, self.scale, self.factors)
+        return Operand(node.operand(), axes, self.scale, self.factors)
 
     def _without_factor(self, node: Node) -> Operand | None:
         for value, other in either_way(node)[: 2 if node.op == "mul" else 1]:
@@ -108,7 +108,7 @@ class Factors:
     @staticmethod
     def of(node: Node, result: Axes, depth: _Axis) -> Factors | None:
         """The operands of a `matmul`; None where sizes do not tell how they fit."""
-        left, right = operand(node, 0), operand(node, 1)
+        left, right = node.operand(0), node.operand(1)
         if min(left.type.rank, right.type.rank) < 2:
             return None
         if left.type.shape[-1] != right.type.shape[-2]:
@@ -171,7 +171,7 @@ class _Places:
 
 def written(emit: Emitter, scores: Scores, ends: Ends) -> Value | None:
     """The attention; None where something does not fit."""
-    depth = fresh(operand(scores.product, 0).type.shape[-1:])[0]
+    depth = fresh(scores.product.operand(0).type.shape[-1:])[0]
     factors = Factors.of(scores.product, scores.axes, depth)
     if factors is None:
         return None
