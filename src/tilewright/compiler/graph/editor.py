@@ -18,39 +18,33 @@ import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Final, cast, final
+from typing import cast, final
 
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Expr, names_in
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import OpSchema, Trait
 
-_GAP: Final = 1 << 20
-
 
 @final
 class Editor:
     """Edits one graph; `modified` tells whether anything changed."""
 
-    __slots__ = ("_head", "_next", "_order", "_previous", "_tail", "_unsorted", "_uses",
-                 "graph", "modified")  # fmt: skip
+    __slots__ = ("_inside", "_next", "_previous", "_uses", "graph", "modified")
 
     def __init__(self, graph: Graph) -> None:
         self.graph: Graph = graph
         self.modified: bool = False
-        self._unsorted: bool = False
         nodes = graph.nodes
-        self._order: dict[Node, int] = {
-            node: place * _GAP for place, node in enumerate(nodes, 1)
-        }
-        if len(self._order) != len(nodes):
+        self._inside: set[Node] = set(nodes)
+        if len(self._inside) != len(nodes):
             raise InternalError("a graph has a node twice", location=graph.name)
-        self._next: dict[Node, Node] = dict(itertools.pairwise(nodes))
-        self._previous: dict[Node, Node] = {
-            node: before for before, node in itertools.pairwise(nodes)
-        }
-        self._head: Node | None = nodes[0] if nodes else None
-        self._tail: Node | None = nodes[-1] if nodes else None
+        # A ring: None stands behind the last node and before the first.
+        ring = (None, *nodes, None)
+        self._next: dict[Node | None, Node | None] = dict(itertools.pairwise(ring))
+        self._previous: dict[Node | None, Node | None] = dict(
+            itertools.pairwise(reversed(ring))
+        )
         # value -> node -> how many operands of the node are the value
         self._uses: dict[Value, dict[Node, int]] = {}
         for node in nodes:
@@ -74,30 +68,27 @@ class Editor:
 
         Nodes inserted before the current one are not visited, those after it are.
         """
-        node = self._head
+        node = self._next[None]
         while node is not None:
-            following = self._next.get(node)
+            following = self._next[node]
             yield node
             # The visitor may have erased `node` or inserted after it.
-            node = self._next.get(node) if node in self._order else self._alive(following)
-
-    def _alive(self, node: Node | None) -> Node | None:
-        # Erased nodes keep a forward link, so a chain of erasures still leads on.
-        while node is not None and node not in self._order:
-            node = self._next.get(node)
-        return node
+            node = self._next[node] if node in self._inside else following
+            # Erased nodes keep a forward link, so a chain of erasures still leads on.
+            while node is not None and node not in self._inside:
+                node = self._next[node]
 
     def reversed_nodes(self) -> Iterator[Node]:
         """Nodes from last to first; the current one may be erased."""
-        node = self._tail
+        node = self._previous[None]
         while node is not None:
-            before = self._previous.get(node)
+            before = self._previous[node]
             yield node
             node = before
 
     def contains(self, node: Node) -> bool:
         """Whether `node` is (still) in the graph."""
-        return node in self._order
+        return node in self._inside
 
     def users(self, value: Value) -> tuple[Node, ...]:
         """The nodes that take `value`, each once, in no particular order."""
@@ -156,11 +147,16 @@ class Editor:
 
     def insert_before(self, anchor: Node | None, node: Node) -> None:
         """Put `node` before `anchor` (None: at the end)."""
-        previous = self._tail if anchor is None else self._previous.get(anchor)
-        self._link_after(previous, node)
+        if node in self._inside:
+            raise InternalError(f"op '{node.op}' is inserted twice", location=node.location)
+        self._inside.add(node)
+        self._link(self._previous[anchor], node)
+        self._link(node, anchor)
         self._add_uses(node, node.operands)
-        self._check_order(node)
         self.modified = True
+
+    def _link(self, before: Node | None, after: Node | None) -> None:
+        self._next[before], self._previous[after] = after, before
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Make every operand and output that is `old` be `new`.
@@ -201,7 +197,8 @@ class Editor:
                 )
         for value in node.present_operands:
             self._drop_use(value, node)
-        self._unlink(node)
+        self._link(self._previous.pop(node), self._next[node])
+        self._inside.remove(node)
         self.modified = True
 
     def erase_dead(self, node: Node | None) -> None:
@@ -212,7 +209,7 @@ class Editor:
         work = [node]
         while work:
             current = work.pop()
-            if current is None or current not in self._order:
+            if current is None or current not in self._inside:
                 continue
             if not current.has(Trait.PURE):
                 continue
@@ -225,12 +222,12 @@ class Editor:
     def finish(self) -> None:
         """Write the node list back, in topological order."""
         nodes: list[Node] = []
-        node = self._head
+        node = self._next[None]
         while node is not None:
             nodes.append(node)
-            node = self._next.get(node)
-        self.graph.nodes[:] = self._sorted(nodes) if self._unsorted else nodes
-        self._unsorted = False
+            node = self._next[node]
+        is_sorted = not self.modified or self._is_sorted(nodes)
+        self.graph.nodes[:] = nodes if is_sorted else self._sorted(nodes)
 
     # --- uses
 
@@ -258,59 +255,18 @@ class Editor:
                 user.operands[index] = new
                 self._drop_use(old, user)
                 self._add_uses(user, (new,))
-        self._check_order(user)
 
     # --- order
 
-    def _check_order(self, node: Node) -> None:
-        place = self._order[node]
-        for value in node.present_operands:
-            if value.node is not None and self._order.get(value.node, -1) > place:
-                self._unsorted = True
-
-    def _link_after(self, previous: Node | None, node: Node) -> None:
-        if node in self._order:
-            raise InternalError(f"op '{node.op}' is inserted twice", location=node.location)
-        following = self._head if previous is None else self._next.get(previous)
-        if previous is None:
-            self._head = node
-        else:
-            self._next[previous] = node
-            self._previous[node] = previous
-        if following is None:
-            self._tail = node
-            self._next.pop(node, None)
-        else:
-            self._next[node] = following
-            self._previous[following] = node
-        low = 0 if previous is None else self._order[previous]
-        high = low + 2 * _GAP if following is None else self._order[following]
-        self._order[node] = (low + high) // 2
-        if high - low < 2:
-            self._renumber()
-
-    def _renumber(self) -> None:
-        node, place = self._head, 0
-        while node is not None:
-            place += _GAP
-            self._order[node] = place
-            node = self._next.get(node)
-
-    def _unlink(self, node: Node) -> None:
-        previous, following = self._previous.pop(node, None), self._next.get(node)
-        if previous is None:
-            self._head = following
-        elif following is None:
-            self._next.pop(previous, None)
-        else:
-            self._next[previous] = following
-        if following is None:
-            self._tail = previous
-        elif previous is None:
-            self._previous.pop(following, None)
-        else:
-            self._previous[following] = previous
-        del self._order[node]
+    def _is_sorted(self, nodes: Sequence[Node]) -> bool:
+        """Whether all nodes stand behind the makers of their operands, which may be those of a graph around this one."""
+        ahead = set(nodes)
+        for node in nodes:
+            ahead.remove(node)
+            for value in node.operands:
+                if value is not None and value.node in ahead:
+                    return False
+        return True
 
     def _sorted(self, nodes: Sequence[Node]) -> list[Node]:
         """A topological order that stays as close to the given one as it can."""
