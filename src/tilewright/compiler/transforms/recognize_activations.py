@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
+import numpy as np
+from numpy.polynomial import Polynomial
+
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, attempt, given, need
+from tilewright.compiler.passes import Emitter, Rewrites, attempt, need
 from tilewright.compiler.transforms.matching import is_splat, made, maker, splat_of
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
@@ -37,7 +41,7 @@ class RecognizeActivations(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """Products, and quotients that end one."""
         return {"mul": (known_product,), "div": (known_product,)}
 
@@ -129,9 +133,9 @@ def _gelu(x: Value, gate: Value) -> _Match:
     inner = made(one_plus.operand(0), "erf", "tanh")
     terms = polynomial(inner.operand(), x)
     if inner.op == "erf":
-        need(_close(terms, {1: _ROOT_HALF}))
+        need(_close(terms, 0.0, _ROOT_HALF))
         return _Match("gelu", 2.0, {})
-    need(_close(terms, {1: _TANH_LINEAR, 3: _TANH_CUBIC}))
+    need(_close(terms, 0.0, _TANH_LINEAR, 0.0, _TANH_CUBIC))
     return _Match("gelu", 2.0, {"approximate": "tanh"})
 
 
@@ -156,7 +160,7 @@ def _hard_swish(x: Value, gate: Value) -> _Match:
         return _Match("hard_swish", 1.0, {})
     low, high = inner.optional_operand(1), inner.optional_operand(2)
     need(is_splat(low, 0.0) and is_splat(high, 6.0))
-    need(_close(polynomial(inner.operand(), x), {0: 3.0, 1: 1.0}))
+    need(_close(polynomial(inner.operand(), x), 3.0, 1.0))
     return _Match("hard_swish", 6.0, {})
 
 
@@ -166,69 +170,41 @@ _RECOGNIZERS: Final[tuple[Callable[[Value, Value], _Match], ...]] = (
 
 # --- polynomials -----------------------------------------------------------------------------
 
-Terms = dict[int, float]
 
-
-def polynomial(value: Value, x: Value, depth: int = 8) -> Terms:
-    """`value` as coefficients by power of `x`.  Raises: NoMatchError when it is none."""
+def polynomial(value: Value, x: Value, depth: int = 8) -> Polynomial:
+    """`value` as a polynomial in `x`.  Raises: NoMatchError when it is none."""
     if value is x:
-        return {1: 1.0}
+        return Polynomial([0.0, 1.0])
     known = splat_of(value)
     if known is not None:
-        return {0: float(known)}
-    node = made(value)
-    need(depth and len(node.operands) in (1, 2))
-    combine = given(_COMBINE.get(node.op))
-    return combine([polynomial(v, x, depth - 1) for v in node.present_operands])
+        return Polynomial([float(known)])
+    node = made(value, *_COMBINE)
+    need(depth)
+    parts = [polynomial(v, x, depth - 1) for v in node.present_operands]
+    with np.errstate(all="ignore"):
+        return _COMBINE[node.op](*parts)
 
 
-def _add(parts: Sequence[Terms]) -> Terms:
-    return {p: sum(t.get(p, 0.0) for t in parts) for p in {p for t in parts for p in t}}
+def _divide(left: Polynomial, right: Polynomial) -> Polynomial:
+    need(right.degree() == 0 and right.coef[0])
+    return left / right.coef[0]
 
 
-def _negate(parts: Sequence[Terms]) -> Terms:
-    return {power: -factor for power, factor in parts[0].items()}
+def _power(base: Polynomial, exponent: Polynomial) -> Polynomial:
+    need(exponent.degree() == 0 and exponent.coef[0] in (1.0, 2.0, 3.0))
+    return base ** int(exponent.coef[0])
 
 
-def _subtract(parts: Sequence[Terms]) -> Terms:
-    return _add([parts[0], {p: -f for p, f in parts[1].items()}])
-
-
-def _multiply(parts: Sequence[Terms]) -> Terms:
-    result: Terms = {}
-    for left, a in parts[0].items():
-        for right, b in parts[1].items():
-            result[left + right] = result.get(left + right, 0.0) + a * b
-    return result
-
-
-def _divide(parts: Sequence[Terms]) -> Terms:
-    divisor = parts[1].get(0, 0.0) if set(parts[1]) == {0} else 0.0
-    need(divisor)
-    return {p: f / divisor for p, f in parts[0].items()}
-
-
-def _power(parts: Sequence[Terms]) -> Terms:
-    exponent = parts[1].get(0, 0.0) if set(parts[1]) == {0} else 0.0
-    need(exponent in (1.0, 2.0, 3.0))
-    result = parts[0]
-    for _ in range(int(exponent) - 1):
-        result = _multiply([result, parts[0]])
-    return result
-
-
-_COMBINE: Final[dict[str, Callable[[Sequence[Terms]], Terms]]] = {
-    "add": _add, "sub": _subtract, "neg": _negate, "mul": _multiply, "div": _divide,
+_COMBINE: Final[Mapping[str, Callable[..., Polynomial]]] = {
+    "add": operator.add, "sub": operator.sub, "neg": Polynomial.__neg__, "mul": operator.mul, "div": _divide,
     "pow": _power,
 }  # fmt: skip
 
 
 def _near(value: float, expected: float) -> bool:
-    return abs(value - expected) <= _TOLERANCE * abs(expected)
+    return bool(abs(value - expected) <= _TOLERANCE * abs(expected))
 
 
-def _close(terms: Terms, expected: Terms) -> bool:
-    found = {power: factor for power, factor in terms.items() if factor}
-    return found.keys() == expected.keys() and all(
-        _near(found[p], expected[p]) for p in found
-    )
+def _close(found: Polynomial, *expected: float) -> bool:
+    """Whether the coefficients, from that of power 0 on, are these."""
+    return len(found.coef) == len(expected) and all(map(_near, found.coef, expected))
