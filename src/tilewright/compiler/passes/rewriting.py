@@ -113,10 +113,12 @@ class Emitter:
 
 
 Rewrite = Callable[[Node, Emitter], Replacement]
+Rewrites = Mapping[str, Sequence[Rewrite]]
+"""By op name, tried in order; the key `*` holds for every op."""
 
 
 def merge_rewrites(
-    *tables: Mapping[str, Sequence[Rewrite]],
+    *tables: Rewrites,
 ) -> dict[str, tuple[Rewrite, ...]]:
     """Several rewrite tables as one; rewrites of the same op keep the order of the tables."""
     result: dict[str, tuple[Rewrite, ...]] = {}
@@ -126,9 +128,7 @@ def merge_rewrites(
     return result
 
 
-def apply_rewrites(
-    graph: Graph, rewrites: Mapping[str, Sequence[Rewrite]], lookup: Lookup
-) -> PassResult:
+def apply_rewrites(graph: Graph, rewrites: Rewrites, lookup: Lookup) -> PassResult:
     """Apply `rewrites` in node order until a round changes nothing; counts by rewrite name."""
     counts: dict[str, int] = {}
     everywhere = tuple(rewrites.get("*", ()))

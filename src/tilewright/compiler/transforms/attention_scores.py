@@ -16,7 +16,7 @@ from typing import Final, final
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, attempt, given, need
 from tilewright.compiler.transforms.attention_axes import (
     Axes,
     all_pieces,
@@ -25,7 +25,7 @@ from tilewright.compiler.transforms.attention_axes import (
     pieces,
     placed,
 )
-from tilewright.compiler.transforms.matching import either_way, splat_of
+from tilewright.compiler.transforms.matching import either_way, made, splat_of
 from tilewright.compiler.transforms.position_masks import (
     HIDING,
     TwoNumbers,
@@ -116,25 +116,18 @@ class Scores:
     steps: list[Step]
     product: Node = field(init=False)
 
-    def read(self, value: Value, user: Node | None) -> bool:
-        """Walk back from `value`, which only `user` may read if it is given, to the product."""
+    def read(self, value: Value, user: Node | None) -> None:
+        """Walk back from `value`, which only `user` may read if it is given, to the product.  Raises: NoMatchError."""
         while True:
-            node = value.node
-            if node is None or (user and self.emit.edit.sole_user(value) is not user):
-                return False
-            if not value.type.dtype.is_float:
-                return False
+            node = made(value)
+            need(not user or self.emit.edit.sole_user(value) is user)
+            need(value.type.dtype.is_float)
             if node.op == "matmul":
                 self.product = node
-                return True
-            scores = _scores_of(node)
-            if scores is None:
-                return False
+                return
+            scores = given(_scores_of(node))
             if node.op in _MOVES:
-                moved = before(node, self.axes)
-                if moved is None:
-                    return False
-                self.axes = moved
+                self.axes = given(before(node, self.axes))
             else:
                 self.steps.append(Step(node, scores, self.axes))
             value, user = scores, node
@@ -202,14 +195,13 @@ class Sum:
     masked: float = -math.inf
     numbers: tuple[TwoNumbers, Axes] | None = None
 
-    def holds(self) -> bool:
-        """Whether the op can do all steps, from the product outward."""
+    def take_steps(self) -> None:
+        """Do what all steps do, from the product outward.  Raises: NoMatchError where the op cannot."""
         is_alone = sum(step.adds for step in self.steps) == 1
         while self.steps:
             step = self.steps.pop()
-            if not _STEPS[step.node.op](self, step, is_alone):
-                return False
-        return self.softcap >= 0
+            _STEPS[step.node.op](self, step, is_alone)
+        need(self.softcap >= 0)
 
     def _is_plain(self) -> bool:
         """Whether nothing was added or chosen, nor is there a cap or a limit."""
@@ -220,102 +212,89 @@ class Sum:
         """Whether nothing was added or chosen."""
         return not self.causal and self.bias is None is self.mask
 
-    def keep(self, step: Step, is_alone: bool) -> bool:
+    def keep(self, step: Step, is_alone: bool) -> None:
         """A cast."""
-        del step, is_alone
-        return True
 
-    def cap(self, step: Step, is_alone: bool) -> bool:
+    def cap(self, step: Step, is_alone: bool) -> None:
         """A hyperbolic tangent, cap * tanh(scale * product): the op's scale is that of scores in whole, not in parts of the cap."""
         del step, is_alone
-        is_first, self.softcap = self._is_plain(), 1.0
-        return is_first
+        need(self._is_plain())
+        self.softcap = 1.0
 
-    def limit(self, step: Step, is_alone: bool) -> bool:
+    def limit(self, step: Step, is_alone: bool) -> None:
         """Numbers that scores are held between, or above, or below."""
         del is_alone
+        need(self._is_product())
         node, (low, high) = step.node, self.limits
         if node.op == "clip":
-            bounds = [(v, splat_of(v)) for v in node.operands[1:]]
-            ways = zip(("max", "min"), bounds, strict=False)
+            ways = zip(("max", "min"), node.operands[1:], strict=False)
         else:
-            ways = ((node.op, (step.other, splat_of(step.other))),)
-        for op, (value, number) in ways:
+            ways = ((node.op, given(step.other)),)
+        for op, value in ways:
             if value is None:
                 continue
-            if number is None or math.isnan(number):
-                return False
-            held = max if op == "max" else min
-            low, high = held(low, float(number)), held(high, float(number))
+            number, held = float(given(splat_of(value))), max if op == "max" else min
+            need(not math.isnan(number))
+            low, high = held(low, number), held(high, number)
         self.limits = low, high
-        return self._is_product()
 
-    def multiply(self, step: Step, is_alone: bool) -> bool:
+    def multiply(self, step: Step, is_alone: bool) -> None:
         """One number for all, one for each row of the product, or 1 where scores are kept and 0 elsewhere."""
         del is_alone
-        op, other, axes = step.node.op, step.other, step.other_axes
+        op, other = step.node.op, given(step.other)
         number = splat_of(other)
         if number is not None:
-            return self._scale(op, float(number))
-        if other is None or axes is None:
-            return False
+            self._scale(op, float(number))
+            return
+        axes = given(step.other_axes)
         if not {*all_pieces(axes)} & {*pieces(self.wanted[-1])}:
-            is_first = self.factor is None and self._is_plain()
+            need(self.factor is None and self._is_plain())
             self.factor = (op, other, axes)
-            return is_first
-        found = two_numbers(other) if op == "mul" else None
-        if found is None or (found.inside, found.outside) != (1, 0) or self.causal:
-            return False
+            return
+        need(op == "mul" and not self.causal)
+        found = given(two_numbers(other))
+        need((found.inside, found.outside) == (1, 0))
         self.numbers = (found, axes)
-        return self._mask(found.condition(self.emit), axes, 0.0)
+        self._mask(found.condition(self.emit), axes, 0.0)
 
-    def _scale(self, op: str, number: float) -> bool:
-        if (op == "div" and not number) or (self.causal and number <= 0):
-            return False
+    def _scale(self, op: str, number: float) -> None:
+        need((op == "mul" or number) and (number > 0 or not self.causal))
 
         def changed(x: float) -> float:
             return x * number if op == "mul" else x / number
 
         self.scale, self.softcap = changed(self.scale), changed(self.softcap)
         if self.limits != (-math.inf, math.inf):
-            if not number > 0:
-                return False
+            need(number > 0)
             self.limits = changed(self.limits[0]), changed(self.limits[1])
         self.masked = self.masked if self.mask is None else changed(self.masked)
         if self.bias is not None:
             factor = self.emit.scalar(number, self.bias)
             self.bias = self.emit.op(op, [self.bias, factor])
-        return True
 
-    def add(self, step: Step, is_alone: bool) -> bool:
+    def add(self, step: Step, is_alone: bool) -> None:
         """A bias, what hides later keys, or a number in place of what a product with 0 masked."""
-        emit, other, axes, op = self.emit, step.other, step.other_axes, step.node.op
-        if other is None or axes is None:
-            return False
+        emit, op = self.emit, step.node.op
+        other, axes = given(step.other), given(step.other_axes)
         if self.mask is not None:
             found = self._beside_mask(other, axes)
-            if found is None or found.inside != 0:
-                return False
+            need(found.inside == 0)
             self.masked += found.outside if op == "add" else -found.outside
-            return True
+            return
         if op == "add" and self._hides_later(other, step, is_alone):
-            return True
+            return
         value = placed(other, axes, self.wanted, emit)
         if self.bias is not None:
             value = emit.op(op, [self.bias, emit.cast(value, self.bias.type.dtype)])
         elif op == "sub":
             value = emit.op("neg", [value])
         self.bias = value
-        return True
 
-    def _beside_mask(self, value: Value, axes: Axes) -> TwoNumbers | None:
+    def _beside_mask(self, value: Value, axes: Axes) -> TwoNumbers:
         """The two numbers of a value that stand where those do which scores were multiplied by."""
-        found = two_numbers(value)
-        if found is None or self.numbers is None:
-            return None
-        numbers, own = self.numbers
-        is_there = [pieces(axis) for axis in axes] == [pieces(axis) for axis in own]
-        return found.where(numbers) if is_there else None
+        numbers, own = given(self.numbers)
+        need([pieces(axis) for axis in axes] == [pieces(axis) for axis in own])
+        return given(given(two_numbers(value)).where(numbers))
 
     def _hides_later(self, value: Value, step: Step, is_alone: bool) -> bool:
         """Whether a value hides keys behind rows and nothing else; from here on the op does."""
@@ -326,24 +305,30 @@ class Sum:
             return False
         shape = step.node.result.type.shape
         is_last = is_alone and not any(later.shrinks for later in self.steps)
-        offset = causal_offset(value, shape, alone=is_last)
+        offset = attempt(causal_offset, value, shape, alone=is_last)
         self.causal = () if offset is None else (offset,)
         return offset is not None
 
-    def choose(self, step: Step, is_alone: bool) -> bool:
+    def choose(self, step: Step, is_alone: bool) -> None:
         """A choice of scores or one number."""
-        emit, node, low, axes = self.emit, step.node, step.low, step.other_axes
-        if axes is None or low is None or self.mask is not None:
-            return False
+        emit, node, low, axes = (
+            self.emit,
+            step.node,
+            given(step.low),
+            given(step.other_axes),
+        )
+        need(self.mask is None)
         shown = node.operand(0)
         if node.operand(1) is not step.scores:
             shown = emit.op("logical_not", [shown])
         if low > HIDING:
-            return not self.causal and self._mask(shown, axes, low)
+            need(not self.causal)
+            self._mask(shown, axes, low)
+            return
         zero, number = (emit.scalar(x, node.result) for x in (0.0, low))
         value = emit.op("where", [shown, zero, number])
         if self._hides_later(value, step, is_alone):
-            return True
+            return
         value = placed(value, axes, self.wanted, emit)
         if self.bias is not None and low == -math.inf:
             value = emit.op("add", [self.bias, emit.cast(value, self.bias.type.dtype)])
@@ -353,15 +338,13 @@ class Sum:
             bias = emit.cast(self.bias, node.result.type.dtype)
             value = emit.op("where", [shown, bias, number])
         self.bias = value
-        return True
 
-    def _mask(self, shown: Value, axes: Axes, low: float) -> bool:
-        is_first = self.mask is None
+    def _mask(self, shown: Value, axes: Axes, low: float) -> None:
+        need(self.mask is None)
         self.mask, self.masked = placed(shown, axes, self.wanted, self.emit), low
-        return is_first
 
 
-_STEPS: Final[Mapping[str, Callable[[Sum, Step, bool], bool]]] = {
+_STEPS: Final[Mapping[str, Callable[[Sum, Step, bool], None]]] = {
     "cast": Sum.keep,
     "tanh": Sum.cap,
     **dict.fromkeys(("clip", "min", "max"), Sum.limit),

@@ -296,8 +296,8 @@ def _of_truth(value: Value) -> TwoNumbers | None:
 # --- causal masks ----------------------------------------------------------------------------
 
 
-def causal_offset(value: Value, scores: Sequence[Dim], *, alone: bool) -> Dim | None:
-    """`o`, at least 0, of what adds 0 to keys up to row + o and hides the others; None for anything else.
+def causal_offset(value: Value, scores: Sequence[Dim], *, alone: bool) -> Dim:
+    """`o`, at least 0, of what adds 0 to keys up to row + o and hides the others.
 
     A finite number hides only where nothing else is added: in a row that has nothing but such, scores would
     count again.
@@ -306,21 +306,20 @@ def causal_offset(value: Value, scores: Sequence[Dim], *, alone: bool) -> Dim | 
         value: what is added.
         scores: the shape that it is broadcast to.
         alone: nothing else is added.
+
+    Raises: NoMatchError for anything else.
     """
     shape = value.type.shape
-    if len(shape) < 2 or tuple(shape[-2:]) != tuple(scores[-2:]):
-        return None
-    found = attempt(_levels, value, _place(shape))
-    if found is None or 0 not in (found.inside, found.outside):
-        return None
+    need(len(shape) >= 2 and tuple(shape[-2:]) == tuple(scores[-2:]))
+    found = _levels(value, _place(shape))
     bound, hidden = found.bound, found.outside
     if found.outside == 0:
         bound, hidden = -found.bound - 1, found.inside
+    need(0 in (found.inside, found.outside))
     offset = bound - _ROW + _KEY
-    if any(_is_place(symbol) for symbol in symbolic.symbols(offset)):
-        return None
-    hides = hidden <= HIDING if alone else hidden == -math.inf
-    return offset if hides and is_at_least(offset, 0) else None
+    need(not any(_is_place(symbol) for symbol in symbolic.symbols(offset)))
+    need((hidden <= HIDING if alone else hidden == -math.inf) and is_at_least(offset, 0))
+    return offset
 
 
 def shows_a_key(lost: Value) -> bool:
@@ -334,7 +333,7 @@ def _causal_offset_of_keys(lost: Value) -> Dim:
     most, mask = made(question.operand(), "reduce_max"), made(question.operand()).operand()
     need(splat_of(question.operand(1)) == -math.inf)
     need([axis % mask.type.rank for axis in most.ints("axes")] == [mask.type.rank - 1])
-    return given(causal_offset(mask, mask.type.shape, alone=True))
+    return causal_offset(mask, mask.type.shape, alone=True)
 
 
 def _place(shape: Sequence[Dim]) -> Place:

@@ -9,13 +9,19 @@ Nothing else may read what lies between, for it is no longer computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, attempt
+from tilewright.compiler.passes import (
+    Emitter,
+    NoMatchError,
+    Rewrites,
+    attempt,
+    given,
+    need,
+)
 from tilewright.compiler.transforms.attention_axes import (
     Axes,
     Piece,
@@ -27,7 +33,13 @@ from tilewright.compiler.transforms.attention_axes import (
     placed,
 )
 from tilewright.compiler.transforms.attention_scores import Scores, Step
-from tilewright.compiler.transforms.matching import constant_of, either_way, maker, splat_of
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    either_way,
+    made,
+    maker,
+    splat_of,
+)
 from tilewright.compiler.transforms.movement_rewrites import cuts_of
 from tilewright.compiler.transforms.position_masks import HIDING, shows_a_key
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -51,35 +63,35 @@ class RecognizeAttention(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """The product with the values is where it ends."""
         return {"matmul": (by_weights,)}
 
 
 def by_weights(node: Node, emit: Emitter) -> Value | None:
     """The attention whose second product `node` is, whichever of its operands the weights are."""
-    depth = fresh(node.operand(0).type.shape[-1:])[0]
+    (depth,) = fresh(node.operand(0).type.shape[-1:])
+    need(depth)
     factors = Factors.of(node, fresh(node.result.type.shape), depth)
-    if factors is None or not depth:
-        return None
     sides = (factors.left, factors.right)
     for weights, values in (sides, sides[::-1]):
         if constant_of(values.value) is not None:
             continue  # a layer behind a softmax, whose weights are packed when compiling
-        found = _Weights(emit, weights.axes, depth).read(weights.value, node)
-        result = None if found is None else _written(found, node, factors, values)
+        found = _Weights(emit, weights.axes, depth)
+        result = attempt(_written, found, weights.value, node, factors, values)
         if result is not None:
             return result
     return None
 
 
 def _written(
-    weights: _Weights, node: Node, factors: Factors, values: Operand
-) -> Value | None:
-    """The attention of weights and values; None where something does not fit."""
+    weights: _Weights, product: Value, node: Node, factors: Factors, values: Operand
+) -> Value:
+    """The attention whose weights are `product`, with these values.  Raises: NoMatchError where something does not fit."""
+    weights.read(product, node)
     emit, steps = weights.emit, list[Step]()
-    if any(v.type.dtype is not node.result.type.dtype for _, v, _ in weights.factors):
-        return None  # of weights in a wider type, which results do not have
+    # Weights may have a wider type, which results do not have.
+    need(all(v.type.dtype is node.result.type.dtype for _, v, _ in weights.factors))
     last, kept = weights.softmax, 0
     if weights.choice is not None:
         last, kept = weights.choice
@@ -87,8 +99,7 @@ def _written(
     scores, sink = Scores(emit, weights.axes, steps), None
     if weights.sink is not None:
         last, kept, sink = weights.sink
-    if not scores.read(last.operand(kept), None if weights.is_spelled else last):
-        return None
+    scores.read(last.operand(kept), None if weights.is_spelled else last)
     rows, columns = factors.result[-2:]
     if values is factors.left:
         rows, columns = columns, rows
@@ -97,8 +108,6 @@ def _written(
         sink, weights.zero_rows, weights.zero_nan, weights.rest,
     )  # fmt: skip
     result, lost = written(emit, scores, ends), weights.lost
-    if result is None:
-        return None
     for op, factor, axes in reversed(weights.factors):
         result = emit.op(op, [result, placed(factor, axes, factors.result, emit)])
     if lost is None or shows_a_key(lost):
@@ -144,12 +153,11 @@ class _Weights:
     )
     softmax: Node = field(init=False)
 
-    def read(self, value: Value, user: Node) -> _Weights | None:
-        """Walk back from `value`, which only `user` may read."""
-        while self.emit.edit.sole_user(value) is user:
-            node = value.node
-            if node is None:
-                return None
+    def read(self, value: Value, user: Node) -> None:
+        """Walk back from `value`, which only `user` may read, to the softmax.  Raises: NoMatchError."""
+        while True:
+            need(self.emit.edit.sole_user(value) is user)
+            node = made(value)
             if node.op in ("softmax", "slice"):
                 return self._of(node) if node.op == "softmax" else self._beside_sink(node)
             if node.op == "where" and self._drops_rows(node, user):
@@ -157,11 +165,9 @@ class _Weights:
                 value, user = node.operand(2), node
                 continue
             if node.op == "where":
-                guarded = _guarded(node, self.emit)
-                self.zero_nan = guarded is not None
-                guarded = guarded or self._hidden_twice(node)
-                self.zero_rows = True
-                return None if guarded is None else self._of(guarded)
+                guarded = attempt(_guarded, node, self.emit)
+                self.zero_nan, self.zero_rows = guarded is not None, True
+                return self._of(guarded or self._hidden_twice(node))
             if node.op == "div" and (found := attempt(softmax_beside, node, self.emit)):
                 shifted, axis, self.rest = found
                 self.is_spelled = True
@@ -170,20 +176,14 @@ class _Weights:
                     self.sink = (shifted, 0, (zero, ()))
                 return self._along(shifted, axis)
             if node.op in ("mul", "div"):
-                scaled = self._without_factor(node)
-                if scaled is None:
-                    return None
-                value, user = scaled, node
+                value, user = self._without_factor(node), node
                 continue
-            axes = self.axes if node.op == "cast" else before(node, self.axes)
-            if axes is None or node.op == "broadcast_to":
-                return None
-            if not node.operand().type.dtype.is_float:
-                return None
-            self.axes, value, user = axes, node.operand(), node
-        return None
+            need(node.op != "broadcast_to")
+            self.axes = self.axes if node.op == "cast" else given(before(node, self.axes))
+            need(node.operand().type.dtype.is_float)
+            value, user = node.operand(), node
 
-    def _without_factor(self, node: Node) -> Value | None:
+    def _without_factor(self, node: Node) -> Value:
         """The weights that `node` multiplies or divides by what is the same for all keys of a row."""
         for value, other in either_way(node)[: 2 if node.op == "mul" else 1]:
             axes = broadcast(other.type.shape, self.axes)
@@ -192,60 +192,43 @@ class _Weights:
                 continue
             self.factors.append((node.op, other, axes))
             return value
-        return None
+        raise NoMatchError
 
-    def _of(self, softmax: Node) -> _Weights | None:
-        """The weights, if the softmax is taken along keys."""
-        return self._along(softmax, softmax.number("axis") % len(self.axes))
+    def _of(self, softmax: Node) -> None:
+        """The weights are those of a softmax, which is taken along keys."""
+        self._along(softmax, softmax.number("axis") % len(self.axes))
 
-    def _along(self, softmax: Node, axis: int) -> _Weights | None:
+    def _along(self, softmax: Node, axis: int) -> None:
         self.softmax = softmax
-        return self if {*pieces(self.axes[axis])} == {*pieces(self.keys)} else None
+        need({*pieces(self.axes[axis])} == {*pieces(self.keys)})
 
-    def _beside_sink(self, node: Node) -> _Weights | None:
+    def _beside_sink(self, node: Node) -> None:
         """A softmax of keys and one more score, from whose weights that of the latter is cut off."""
-        softmax = maker(node.operand(), "softmax")
-        sole_user = self.emit.edit.sole_user
-        if softmax is None or sole_user(softmax.result) is not node:
-            return None
+        softmax, sole_user = made(node.operand(), "softmax"), self.emit.edit.sole_user
         axis = softmax.number("axis") % len(self.axes)
-        joined = maker(softmax.operand(), "concat", "pad")
-        if joined is None or sole_user(joined.result) is not softmax:
-            return None
-        found = _one_more(joined, axis, self.emit)
-        if found is None:
-            return None
-        kept, (start, size), more = found
-        axes = broadcast(more.type.shape, self.axes)
-        if cuts_of(node) != {axis: (start, size, 1)} or axes is None:
-            return None
+        joined = made(softmax.operand(), "concat", "pad")
+        need(sole_user(softmax.result) is node and sole_user(joined.result) is softmax)
+        kept, (start, size), more = _one_more(joined, axis, self.emit)
+        axes = given(broadcast(more.type.shape, self.axes))
+        need(cuts_of(node) == {axis: (start, size, 1)})
         levels = [level for level in Operand(more, axes).levels() if not level.factors]
         self.sink = (joined, kept, (levels[-1].value, levels[-1].axes))
-        return self._of(softmax)
+        self._of(softmax)
 
-    def _hidden_twice(self, node: Node) -> Node | None:
+    def _hidden_twice(self, node: Node) -> Node:
         """The softmax `s` of `where(m, s, 0)`, if it is taken of `where(m, scores, low)`: no key leaves zeros."""
         sole_user = self.emit.edit.sole_user
-        for kept in (1, 2):
-            softmax = maker(node.operand(kept), "softmax")
-            choice = None if softmax is None else maker(softmax.operand(), "where")
-            if (
-                softmax is None
-                or choice is None
-                or choice.operand(0) is not node.operand(0)
-            ):
-                continue
-            low, zero = (splat_of(each.operand(3 - kept)) for each in (choice, node))
-            same = {x.result.type.shape for x in (node, softmax)} == {
-                choice.operand(kept).type.shape
-            }
-            used_once = (
-                sole_user(softmax.result) is node and sole_user(choice.result) is softmax
-            )
-            if low is not None and low <= HIDING and zero == 0 and same and used_once:
-                self.choice = (choice, kept)
-                return softmax
-        return None
+        kept = 1 if maker(node.operand(1), "softmax") is not None else 2
+        softmax = made(node.operand(kept), "softmax")
+        choice = made(softmax.operand(), "where")
+        need(choice.operand(0) is node.operand(0))
+        need(given(splat_of(choice.operand(3 - kept))) <= HIDING)
+        need(splat_of(node.operand(3 - kept)) == 0)
+        shapes = {v.type.shape for v in (node.result, softmax.result, choice.operand(kept))}
+        need(len(shapes) == 1 and sole_user(softmax.result) is node)
+        need(sole_user(choice.result) is softmax)
+        self.choice = (choice, kept)
+        return softmax
 
     def _drops_rows(self, node: Node, user: Node) -> bool:
         """Whether a choice right in front of the product takes 0 for whole rows, not for whole keys."""
@@ -260,35 +243,29 @@ class _Weights:
         )
 
 
-def _guarded(node: Node, emit: Emitter) -> Node | None:
+def _guarded(node: Node, emit: Emitter) -> Node:
     """The softmax `s` of `where(is_nan(s), 0, s)` that nothing else reads."""
-    test = maker(node.operand(0), "is_nan")
-    softmax = maker(node.operand(2), "softmax")
-    if test is None or softmax is None or splat_of(node.operand(1)) != 0:
-        return None
-    if test.operand() is not softmax.result or node.result.type != softmax.result.type:
-        return None
-    return softmax if emit.edit.use_count(softmax.result) == 2 else None
+    test, softmax = made(node.operand(0), "is_nan"), made(node.operand(2), "softmax")
+    need(splat_of(node.operand(1)) == 0 and test.operand() is softmax.result)
+    need(node.result.type == softmax.result.type)
+    need(emit.edit.use_count(softmax.result) == 2)
+    return softmax
 
 
-def _one_more(
-    node: Node, axis: int, emit: Emitter
-) -> tuple[int, tuple[Dim, Dim], Value] | None:
+def _one_more(node: Node, axis: int, emit: Emitter) -> tuple[int, tuple[Dim, Dim], Value]:
     """What adds one element along an axis: the operand beside it, where in the result that is, and the element."""
+    rank = node.result.type.rank
     if node.op == "concat":
-        if node.number("axis") % node.result.type.rank != axis or len(node.operands) != 2:
-            return None
+        need(node.number("axis") % rank == axis and len(node.operands) == 2)
         first, second = (node.operand(i).type.shape[axis] for i in (0, 1))
         if second == 1:
             return 0, (0, first), node.operand(1)
-        return (1, (1, second), node.operand(0)) if first == 1 else None
-    rank, pads = node.result.type.rank, node.dims("pads")
+        need(first == 1)
+        return 1, (1, second), node.operand(0)
+    pads = node.dims("pads")
     there = [i for i, size in enumerate(pads) if size != 0]
-    if node.word("mode") != "constant" or len(there) != 1 or pads[there[0]] != 1:
-        return None
+    need(node.word("mode") == "constant" and there in ([axis], [rank + axis]))
+    need(pads[there[0]] == 1)
     x, fill = node.operand(), node.optional_operand(1)
     more = emit.scalar(0, x) if fill is None else emit.reshape(fill, ())
-    is_first = there[0] == axis
-    if not is_first and there[0] != rank + axis:
-        return None
-    return 0, (int(is_first), x.type.shape[axis]), more
+    return 0, (int(there == [axis]), x.type.shape[axis]), more

@@ -14,7 +14,7 @@ from typing import final
 from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, given, need
 from tilewright.compiler.transforms.attention_axes import (
     Axes,
     Piece,
@@ -106,16 +106,12 @@ class Factors:
     result: Axes
 
     @staticmethod
-    def of(node: Node, result: Axes, depth: _Axis) -> Factors | None:
-        """The operands of a `matmul`; None where sizes do not tell how they fit."""
+    def of(node: Node, result: Axes, depth: _Axis) -> Factors:
+        """The operands of a `matmul`.  Raises: NoMatchError where sizes do not tell how they fit."""
         left, right = node.operand(0), node.operand(1)
-        if min(left.type.rank, right.type.rank) < 2:
-            return None
-        if left.type.shape[-1] != right.type.shape[-2]:
-            return None
-        leads = [broadcast(x.type.shape[:-2], result[:-2]) for x in (left, right)]
-        if leads[0] is None or leads[1] is None:
-            return None
+        need(min(left.type.rank, right.type.rank) >= 2)
+        need(left.type.shape[-1] == right.type.shape[-2])
+        leads = [given(broadcast(x.type.shape[:-2], result[:-2])) for x in (left, right)]
         return Factors(
             Operand(left, (*leads[0], result[-2], depth)),
             Operand(right, (*leads[1], depth, result[-1])),
@@ -169,23 +165,18 @@ class _Places:
         return (self.batch, (*self.shared, *self.group), self.rows, last)
 
 
-def written(emit: Emitter, scores: Scores, ends: Ends) -> Value | None:
-    """The attention; None where something does not fit."""
+def written(emit: Emitter, scores: Scores, ends: Ends) -> Value:
+    """The attention.  Raises: NoMatchError where something does not fit."""
     depth = fresh(scores.product.operand(0).type.shape[-1:])[0]
     factors = Factors.of(scores.product, scores.axes, depth)
-    if factors is None:
-        return None
     keys, q, k, rows = {*pieces(ends.keys)}, factors.left, factors.right, scores.axes[-2]
     if {*pieces(rows)} == keys:
         q, k, rows = k, q, scores.axes[-1]
-    elif {*pieces(scores.axes[-1])} != keys:
-        return None
+    else:
+        need({*pieces(scores.axes[-1])} == keys)
     places = _places(scores, ends, k, pieces(rows), {*pieces(depth)})
-    if places is None:
-        return None
     total = Sum(emit, places.queries(ends.keys), [*scores.steps])
-    if not total.holds():
-        return None
+    total.take_steps()
     shared = (places.batch, places.shared, ends.keys)
     wanted = (places.queries(depth), (*shared, depth), (*shared, ends.columns))
     own = [
@@ -193,12 +184,11 @@ def written(emit: Emitter, scores: Scores, ends: Ends) -> Value | None:
         for x, axes in zip((q, k, ends.values), wanted, strict=True)
     ]
     parts = [x.full(axes, emit) for x, axes in zip(own, wanted, strict=True)]
-    if len({part.type.dtype for part in parts}) > 1:
-        return None
+    need(len({part.type.dtype for part in parts}) == 1)
     if total.factor is not None:
         op, value, axes = total.factor
-        if value.type.dtype is not parts[0].type.dtype:
-            return None  # of scores in a wider type, which queries do not have
+        # Scores may have a wider type, which queries do not have.
+        need(value.type.dtype is parts[0].type.dtype)
         parts[0] = emit.op(op, [parts[0], placed(value, axes, wanted[0], emit)])
     attributes = {
         "scale": total.scale * own[0].scale * own[1].scale,
@@ -221,16 +211,15 @@ def written(emit: Emitter, scores: Scores, ends: Ends) -> Value | None:
 
 def _places(
     scores: Scores, ends: Ends, k: Operand, rows: _Axis, depth: set[Piece]
-) -> _Places | None:
-    """Where the pieces of scores go; None where keys or values have others."""
+) -> _Places:
+    """Where the pieces of scores go.  Raises: NoMatchError where keys or values have others."""
     *_, own_k = k.levels()
     *_, own_v = ends.values.levels()
     keys = {*pieces(ends.keys)}
     behind = {*all_pieces(own_k.axes), *all_pieces(own_v.axes)}
     behind -= keys | depth | {*pieces(ends.columns)}
     order = [piece for piece in all_pieces(ends.shown) if piece not in keys]
-    if not behind <= {*order}:
-        return None
+    need(behind <= {*order})
     shared = [piece for piece in order if piece in behind]
     own = [p for p in pieces(rows) if p in pieces(ends.rows) and p not in behind]
     added = [step.other_axes for step in scores.steps]
