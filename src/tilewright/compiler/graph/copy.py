@@ -6,7 +6,7 @@ that take nodes into a graph of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilewright.compiler.graph.ir import Graph, Node, Value
 
@@ -30,6 +30,21 @@ def _copy(graph: Graph, outer: Mapping[Value, Value]) -> Graph:
         output_names=list(graph.output_names),
         equalities=graph.equalities,
     )
+
+
+def graph_of(
+    nodes: Iterable[Node],
+    inputs: Sequence[Value],
+    outputs: Iterable[Value],
+    names: Iterable[str],
+) -> Graph:
+    """A graph of copies of these nodes, which makes `outputs` of `inputs`, called by these names."""
+    images = {
+        value: Value(value.type, name) for value, name in zip(inputs, names, strict=False)
+    }
+    taken = list(images.values())
+    copies = [copy_node(node, images) for node in nodes]
+    return Graph(inputs=taken, nodes=copies, outputs=[images[v] for v in outputs])
 
 
 def copy_node(node: Node, images: dict[Value, Value]) -> Node:

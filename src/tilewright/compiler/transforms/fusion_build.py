@@ -6,10 +6,11 @@ node is copied into the region, kernels that are equal get the same name.
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 from tilewright.compiler.graph.compare import fingerprint
-from tilewright.compiler.graph.copy import copy_node
+from tilewright.compiler.graph.copy import graph_of
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role
 from tilewright.compiler.ops import control
@@ -87,16 +88,8 @@ def _replace(
 
 
 def _region(group: Group, groups: Groups, inputs: list[Value]) -> Graph:
-    region = Graph()
-    inside: dict[Value, Value] = {}
-    for index, value in enumerate(inputs):
-        inner = Value(value.type, f"x{index}")
-        region.inputs.append(inner)
-        inside[value] = inner
-    for node in groups.canonical(group):
-        region.nodes.append(copy_node(node, inside))
-    region.outputs.append(inside[group.output])
-    return region
+    names = (f"x{index}" for index in itertools.count())
+    return graph_of(groups.canonical(group), inputs, [group.output], names)
 
 
 def _location_node(group: Group, groups: Groups) -> Node:

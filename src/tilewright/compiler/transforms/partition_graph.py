@@ -6,15 +6,15 @@ that each can be one call.  Values that somebody outside needs are further resul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, cast, final
+from typing import ClassVar, final
 
-from tilewright.base.symbolic import Dim, Expr, symbols
+from tilewright.base.symbolic import names_in
 from tilewright.base.text import identifier, unique
 from tilewright.compiler.graph.compare import fingerprint
-from tilewright.compiler.graph.copy import copy_node
-from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.copy import graph_of
+from tilewright.compiler.graph.editor import Editor, size_names
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.graph.text import ArrayHashes
@@ -225,13 +225,9 @@ class _Partition:
 
     def _can_stand_alone(self, nodes: set[Node], codegen: Codegen) -> bool:
         """Whether the sizes in the nodes are those of what they read: whoever is called sees no others."""
-        known = {
-            symbol.name
-            for value in self._inputs(nodes, codegen)
-            for dim in value.type.shape
-            for symbol in symbols(dim)
-        }
-        return all(s.name in known for d in _sizes(nodes) for s in symbols(d))
+        inputs = self._inputs(nodes, codegen)
+        known = names_in(dim for value in inputs for dim in value.type.shape)
+        return all(size_names(node) <= known for node in nodes)
 
     # --- writing
 
@@ -252,25 +248,22 @@ class _Partition:
         return len(self.all)
 
     def _region(self, subgraph: Subgraph) -> Graph:
-        nodes, region = subgraph.nodes, Graph()
-        inside: dict[Value, Value] = {}
+        nodes, codegen = subgraph.nodes, subgraph.codegen
+        inputs, outputs = self._inputs(nodes, codegen), self._outputs(nodes)
         taken: set[str] = set()
-        for index, value in enumerate(self._inputs(nodes, subgraph.codegen)):
-            inner = Value(value.type, unique(identifier(value.name or f"x{index}"), taken))
-            taken.add(inner.name)
-            region.inputs.append(inner)
-            inside[value] = inner
-        for node in self.ordered(nodes):
-            for value in node.present_operands:
-                if value not in inside:
-                    assert value.node is not None, "inputs are inside already"
-                    region.nodes.append(copy_node(value.node, inside))
-            region.nodes.append(copy_node(node, inside))
-        for index, value in enumerate(self._outputs(nodes)):
-            region.outputs.append(inside[value])
-            name = unique(identifier(value.name or f"y{index}"), taken)
-            taken.add(name)
-            region.output_names.append(name)
+        names: list[str] = []
+        for letter, values in (("x", inputs), ("y", outputs)):
+            for index, value in enumerate(values):
+                names.append(unique(identifier(value.name or f"{letter}{index}"), taken))
+                taken.add(names[-1])
+        parts = dict.fromkeys(  # constants that are bound stand in front of who reads them
+            part
+            for node in self.ordered(nodes)
+            for part in (*(v.node for v in node.present_operands if v not in inputs), node)
+            if part is not None
+        )
+        region = graph_of(parts, inputs, outputs, names)
+        region.output_names = names[len(inputs) :]
         return region
 
     def _replace(self, subgraph: Subgraph, region: Graph) -> None:
@@ -303,20 +296,3 @@ def _ops_of(region: Graph) -> str:
     """The first ops, for a name that says something."""
     ops = [node.op for node in region if not node.has(Trait.CONSTANT)]
     return "_".join(ops[:3])
-
-
-def _sizes(nodes: Iterable[Node]) -> Iterator[Dim]:
-    """Every size that the nodes have to know."""
-    for node in nodes:
-        for value in node.results:
-            yield from value.type.shape
-        for attribute in node.attributes.values():
-            yield from _sizes_in(attribute)
-
-
-def _sizes_in(attribute: object) -> Iterator[Dim]:
-    if isinstance(attribute, Expr):
-        yield attribute
-    elif isinstance(attribute, tuple):
-        for item in cast("Sequence[object]", attribute):
-            yield from _sizes_in(item)
