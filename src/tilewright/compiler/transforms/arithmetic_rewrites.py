@@ -7,7 +7,7 @@ zero are not kept (`x + 0`).  Rewrites return the replacement or None.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from tilewright.base.dtypes import DType, Kind
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Range, TensorType, Trait
 from tilewright.compiler.ops.ranges import is_at_least
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, Rewrite, Rewrites, given, need
 from tilewright.compiler.transforms.matching import (
     either_way,
     is_constant,
@@ -88,12 +88,8 @@ def divide_by_root(node: Node, emit: Emitter) -> Value | None:
     """`y / sqrt(x)` is y * rsqrt(x) where the root is the smaller tensor; rounds once more."""
     y, root = node.operand(0), made(node.operand(1), "sqrt")
     need(y.type.dtype.is_float)
-    counts = root.result.type.element_count, node.result.type.element_count
-    need(counts[0] != counts[1] or is_splat(y, 1.0))
-    inverse_root = emit.op("rsqrt", [root.operand()])
-    if is_splat(y, 1.0) and inverse_root.type == node.result.type:
-        return inverse_root
-    return emit.op("mul", [y, inverse_root])
+    need(root.result.type.element_count != node.result.type.element_count)
+    return emit.op("mul", [y, emit.op("rsqrt", [root.operand()])])
 
 
 def one_over(node: Node, emit: Emitter) -> Value | None:
@@ -152,17 +148,13 @@ def sub_of_negated(node: Node, emit: Emitter) -> Value | None:
 
 def merge_scales(node: Node, emit: Emitter) -> Value | None:
     """(x * c) * d is x * (c * d) for scalars of ordinary size; rounds once less."""
-    inner = maker(node.operand(0), "mul")
-    outer_scale = splat_of(node.operand(1))
-    if inner is None or outer_scale is None or isinstance(outer_scale, bool):
-        return None
-    x, inner_scale = inner.operand(0), splat_of(inner.operand(1))
-    if inner_scale is None or isinstance(inner_scale, bool) or x.type != node.result.type:
-        return None
+    inner = made(node.operand(0), "mul")
+    x = inner.operand(0)
+    scales = [given(splat_of(each.operand(1))) for each in (node, inner)]
+    need(x.type == node.result.type and x.type.dtype.is_float)
     need(emit.edit.sole_user(inner.result) is node)
-    ordinary = all(1e-4 < abs(c) < 1e4 for c in (outer_scale, inner_scale))
-    need(x.type.dtype.is_float and ordinary)
-    return emit.op("mul", [x, emit.scalar(outer_scale * inner_scale, x)])
+    need(all(1e-4 < abs(scale) < 1e4 for scale in scales))
+    return emit.op("mul", [x, emit.scalar(math.prod(scales), x)])
 
 
 def max_with_zero(node: Node, emit: Emitter) -> Value | None:
@@ -330,7 +322,7 @@ _ANSWERS: Final[Mapping[str, Callable[[Range, Range], bool | None]]] = {
     "greater_equal": lambda a, b: _not(_is_less(a, b)),
 }
 
-REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
+REWRITES: Final[Rewrites] = {
     "add": (drop_neutral_right(0), sub_of_negated),
     "sub": (drop_neutral_right(0), sub_of_negated),
     "mul": (drop_neutral_right(1), merge_scales, times_reciprocal),

@@ -5,12 +5,11 @@ All are exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import surely_broadcasts
-from tilewright.compiler.passes import Emitter, Rewrite, need
+from tilewright.compiler.passes import Emitter, Rewrites, need
 from tilewright.compiler.transforms.matching import maker, splat_of
 
 _BIAS: Final = 3
@@ -46,6 +45,6 @@ def mask_by_itself(node: Node, emit: Emitter) -> Value | None:
     return emit.op(node.op, operands, node.attributes)
 
 
-REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
+REWRITES: Final[Rewrites] = {
     "attention": (drop_idle_mask, mask_by_itself),
 }

@@ -75,21 +75,19 @@ def _empty_words(numbers: Array) -> Array:
     return np.empty((rows, columns, _WORD_BYTES), np.uint8)
 
 
-def block_weights(value: Value) -> BlockWeights | None:
-    """What a matrix [K, N] is made of, if of known integers in blocks of whole words along K."""
-    node, turned = _dequantization(value)
-    if node is None or not node.number("block_size"):
-        return None
-    arrays = [constant_of(node.operand(i)) for i in (0, 1)]
-    values, scale = arrays
+def block_weights(value: Value) -> BlockWeights:
+    """What a matrix [K, N] is made of.  Raises: NoMatchError if not of known integers in blocks of whole words along K."""
+    found, turned = _dequantization(value)
+    node = given(found)
+    need(node.number("block_size"))
+    values, scale = (given(constant_of(node.operand(i))) for i in (0, 1))
     zero_value = node.optional_operand(2)
-    zero = constant_of(zero_value)
-    if values is None or scale is None or (zero is None) is not (zero_value is None):
-        return None
+    zero = None if zero_value is None else given(constant_of(zero_value))
     axis = node.number("axis") % values.ndim
     need(values.ndim == 2 and scale.ndim == 2 and (axis == 1) is turned)
-    parts = [x if x is None or not turned else x.T for x in (values, scale, zero)]
-    return _settled(parts[0], parts[1], parts[2], node.number("block_size"))
+    if turned:
+        values, scale, zero = values.T, scale.T, None if zero is None else zero.T
+    return _settled(values, scale, zero, node.number("block_size"))
 
 
 def is_in_blocks(value: Value) -> bool:
@@ -111,12 +109,8 @@ def _dequantization(value: Value) -> tuple[Node | None, bool]:
     return node, turned
 
 
-def _settled(
-    values: Array | None, scale: Array | None, zero: Array | None, block: int
-) -> BlockWeights | None:
-    if values is None or scale is None or not values.size:
-        return None
-    need(values.dtype.itemsize <= 1)
+def _settled(values: Array, scale: Array, zero: Array | None, block: int) -> BlockWeights:
+    need(values.size and values.dtype.itemsize <= 1)
     if dtypes.from_numpy(values.dtype).is_float:
         return _small_floats(values, scale, zero, block)
     values = _in_whole_bytes(values)
@@ -151,7 +145,7 @@ def _in_whole_bytes(values: Array) -> Array:
 
 def _small_floats(
     values: Array, scale: Array, zero: Array | None, block: int
-) -> BlockWeights | None:
+) -> BlockWeights:
     """Floats of 8 bits as their bits; those that are not finite have no place in words."""
     mantissa = given(MANTISSAS.get(dtypes.from_numpy(values.dtype)))
     need(np.isfinite(values.astype(np.float32)).all())

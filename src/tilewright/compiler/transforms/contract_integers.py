@@ -9,7 +9,7 @@ shorter ones, each exact, added as integers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -18,9 +18,9 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, NoMatchError, Rewrites, given, need
 from tilewright.compiler.transforms.byte_words import BYTES_PER_WORD, are_whole
-from tilewright.compiler.transforms.matching import constant_of
+from tilewright.compiler.transforms.matching import constant_of, fixed
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.compiler.transforms.value_ranges import ValueRanges
@@ -44,7 +44,7 @@ class ContractIntegers(RewritePass):
     requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
     keep_bytes: bool = False
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite for both."""
         return {"matmul": (self.in_floats,), "conv": (self.in_floats,)}
 
@@ -75,7 +75,7 @@ def in_floats(node: Node, emit: Emitter) -> Value | None:
     a = node.operand()
     need(a.type.dtype.is_integer and node.optional_operand(2) is None)
     result, plain = node.result.type.dtype, {**node.attributes, "dtype": None}
-    size = given(_exact_depth(node))
+    size = _exact_depth(node)
     total: Value | None = None
     for left, right in _parts(node, size, emit):
         wide = [emit.cast(v, dtypes.f32) for v in (left, right)]
@@ -94,40 +94,29 @@ def _depth_axes(node: Node) -> tuple[int, int]:
     return (1 if channels_first else node.operand(0).type.rank - 1), 1
 
 
-def _exact_depth(node: Node) -> int | None:
-    """How much of the depth is summed at once: all of it, or what stays exact; None if too little."""
+def _exact_depth(node: Node) -> int:
+    """How much of the depth is summed at once: all of it, or what stays exact.  Raises: NoMatchError if too little."""
     a, b = node.operand(0), node.operand(1)
     axis = _depth_axes(node)[1]
-    depth = b.type.shape[axis]
-    taps = 1 if node.op == "matmul" else element_count(b.type.shape[2:])
-    if not isinstance(depth, int) or not isinstance(taps, int) or depth * taps == 0:
-        return None
+    depth = fixed(b.type.shape[axis])
+    taps = 1 if node.op == "matmul" else fixed(element_count(b.type.shape[2:]))
+    need(depth * taps)
     ranges = ValueRanges()
-    left = given(_magnitude(ranges, a))
-    array = constant_of(b)
+    left, array = _magnitude(ranges, a), constant_of(b)
     sizes = None if array is None else _sizes(array, per_column=node.op == "matmul")
-    right = None if sizes is not None else _magnitude(ranges, b)
+    right = 0 if sizes is not None else _magnitude(ranges, b)
     splits = node.op == "matmul" or node.number("groups") == 1
-    size = depth
     for count in range(1, _MOST_PARTS + 1 if splits else 2):
         size = -(-depth // count)
-        if sizes is not None:
-            weight = _heaviest(sizes, axis, size)
-        else:
-            weight = None if right is None else right * size * taps
-        if weight is None:
-            return None
+        weight = right * size * taps if sizes is None else _heaviest(sizes, axis, size)
         if left * weight <= _EXACT:
             return size
-    return None
+    raise NoMatchError
 
 
-def _magnitude(ranges: ValueRanges, value: Value) -> int | None:
-    """The largest size of an element."""
-    low, high = ranges.of(value)
-    if not isinstance(low, int) or not isinstance(high, int):
-        return None
-    return max(abs(low), abs(high))
+def _magnitude(ranges: ValueRanges, value: Value) -> int:
+    """The largest size of an element.  Raises: NoMatchError where nothing is known."""
+    return max(abs(fixed(given(bound))) for bound in ranges.of(value))
 
 
 def _sizes(array: np.ndarray, *, per_column: bool) -> np.ndarray:
@@ -147,8 +136,7 @@ def _parts(node: Node, size: int, emit: Emitter) -> Iterator[tuple[Value, Value]
     """The operands, `size` of the depth at a time."""
     operands = (node.operand(0), node.operand(1))
     axes = _depth_axes(node)
-    depth = operands[1].type.shape[axes[1]]
-    assert isinstance(depth, int)
+    depth = fixed(operands[1].type.shape[axes[1]])
     if size >= depth:
         yield operands
         return

@@ -8,7 +8,7 @@ their order (packing is `legalize_convolution`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Final, final
@@ -21,7 +21,7 @@ from tilewright.compiler.passes import (
     GraphPass,
     PassContext,
     PassResult,
-    Rewrite,
+    Rewrites,
     apply_rewrites,
     given,
     merge_rewrites,
@@ -281,7 +281,7 @@ def merge_channel_block(node: Node, emit: Emitter) -> Value | None:
     return channels_first(emit.reshape(x, target), emit)
 
 
-_REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = merge_rewrites(
+_REWRITES: Final[Rewrites] = merge_rewrites(
     {"transpose": (shuffle_channels,), "reshape": (merge_channel_block, sink_reshape)},
     VIEW_REWRITES,
     {"*": (conv_to_2d, to_nhwc, sink)},

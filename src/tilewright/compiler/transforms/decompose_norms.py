@@ -11,14 +11,13 @@ for the variance of a group of equal parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, need
+from tilewright.compiler.passes import Emitter, Rewrites, need
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
@@ -32,7 +31,7 @@ class DecomposeNorms(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"channels-last"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite."""
         return {"group_norm": (decompose_groups,)}
 

@@ -6,7 +6,6 @@ kernels read them.  After `quantize_contractions`, which looks for the whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, Rewrites, given, need
 from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
 from tilewright.compiler.transforms.quantized_sums import quotient_in_factors
 from tilewright.compiler.transforms.quantized_values import BYTES, is_single, known
@@ -34,7 +33,7 @@ class DecomposeQuantization(RewritePass):
     two tensors of bytes is quantized without a quotient where that gives the same bytes (`quantized_sums`).
     """
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite for each direction."""
         return {
             "dequantize_linear": (plain_dequantization,),

@@ -7,13 +7,12 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, Rewrites, given, need
 from tilewright.compiler.transforms.matching import is_constant, made, maker, splat_of
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
@@ -33,7 +32,7 @@ class FoldScales(RewritePass):
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     ensures: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """Bias apart, additions merged, factors moved in."""
         return {
             "conv": (bias_apart,),
@@ -67,7 +66,7 @@ def bias_apart(node: Node, emit: Emitter) -> Value | None:
     return emit.op("add", [plain, spread])
 
 
-def _weighted(value: Value, emit: Emitter) -> Node | None:
+def _weighted(value: Value, emit: Emitter) -> Node:
     """The contraction with constant weights that makes `value` for one user only."""
     node = made(value, "conv", "conv_transpose", "matmul")
     need(emit.edit.sole_user(value) is not None)
@@ -107,7 +106,7 @@ def _vector(value: Value, emit: Emitter) -> Value:
 def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
     """conv(x, w) * c is conv(x, w * c) for a factor per output channel."""
     value, scale = node.operand(0), node.operand(1)
-    source = given(_weighted(value, emit))
+    source = _weighted(value, emit)
     axis = channel_axis_of(source)
     need(_per_channel(scale, value, axis) and value.type == node.result.type)
     # A scalar is free in the epilogue.
@@ -124,18 +123,18 @@ def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
 
 def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
     """(conv(x, w) + b) * c is conv(x, w) * c + b * c."""
-    product, bias, scale = given(_biased(node, emit))
+    product, bias, scale = _biased(node, emit)
     need(product.op != "matmul" or scale.type.element_count != 1)
     scaled = emit.op("mul", [product.result, scale])
     return emit.op("add", [scaled, emit.op("mul", [bias, scale])])
 
 
-def _biased(node: Node, emit: Emitter) -> tuple[Node, Value, Value] | None:
+def _biased(node: Node, emit: Emitter) -> tuple[Node, Value, Value]:
     """The contraction, its bias and what `node` does to their sum, if both are vectors of its channels."""
     value, other = node.operand(0), node.operand(1)
     total = made(value, "add")
     need(emit.edit.sole_user(value) is not None)
-    source = given(_weighted(total.operand(0), emit))
+    source = _weighted(total.operand(0), emit)
     need(value.type == node.result.type)
     axis, bias = channel_axis_of(source), total.operand(1)
     need(_per_channel(bias, value, axis) and _per_channel(other, value, axis))
@@ -162,7 +161,7 @@ def scale_behind_matmul(node: Node, emit: Emitter) -> Value | None:
 
 def merge_biases(node: Node, emit: Emitter) -> Value | None:
     """(conv(x, w) + a) + b is conv(x, w) + (a + b)."""
-    product, first, second = given(_biased(node, emit))
+    product, first, second = _biased(node, emit)
     return emit.op("add", [product.result, emit.op("add", [first, second])])
 
 
@@ -175,18 +174,17 @@ def _known_factor(value: Value) -> bool:
     return isinstance(count, int) and count <= _LARGEST_FACTOR and _is_weight(value)
 
 
-def _affine(value: Value, op: str, emit: Emitter) -> Node | None:
+def _affine(value: Value, op: str, emit: Emitter) -> Node:
     """The node `x op constant` that makes `value` for one user only."""
-    node = maker(value, op)
-    if node is None or emit.edit.sole_user(value) is None:
-        return None
-    fits = value.type.dtype.is_float and _known_factor(node.operand(1))
-    return node if fits and node.operand(0).type == value.type else None
+    node = made(value, op)
+    need(emit.edit.sole_user(value) is not None and value.type.dtype.is_float)
+    need(_known_factor(node.operand(1)) and node.operand(0).type == value.type)
+    return node
 
 
 def merge_factors(node: Node, emit: Emitter) -> Value | None:
     """(x * a) * b is x * (a * b) for constants; rounds differently."""
-    inner = given(_affine(node.operand(0), "mul", emit))
+    inner = _affine(node.operand(0), "mul", emit)
     factor = node.operand(1)
     need(_known_factor(factor))
     product = emit.op("mul", [inner.operand(1), factor])
@@ -195,8 +193,8 @@ def merge_factors(node: Node, emit: Emitter) -> Value | None:
 
 def distribute_factor(node: Node, emit: Emitter) -> Value | None:
     """(x * a + b) * c is x * (a * c) + b * c for constants; rounds differently."""
-    total = given(_affine(node.operand(0), "add", emit))
-    inner = given(_affine(total.operand(0), "mul", emit))
+    total = _affine(node.operand(0), "add", emit)
+    inner = _affine(total.operand(0), "mul", emit)
     factor = node.operand(1)
     need(_known_factor(factor))
     scaled = emit.op("mul", [inner.operand(0), emit.op("mul", [inner.operand(1), factor])])
@@ -206,8 +204,8 @@ def distribute_factor(node: Node, emit: Emitter) -> Value | None:
 
 def merge_terms(node: Node, emit: Emitter) -> Value | None:
     """(x * a + b) + c is x * a + (b + c) for constants; rounds differently."""
-    total = given(_affine(node.operand(0), "add", emit))
-    need(_affine(total.operand(0), "mul", emit) is not None)
+    total = _affine(node.operand(0), "add", emit)
+    _affine(total.operand(0), "mul", emit)
     need(_known_factor(node.operand(1)))
     shift = emit.op("add", [total.operand(1), node.operand(1)])
     return _kept(emit.op("add", [total.operand(0), shift]), node)

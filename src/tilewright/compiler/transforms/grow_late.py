@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar, Final, cast, final
@@ -18,7 +18,7 @@ from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.passes import Emitter, Rewrite, need
+from tilewright.compiler.passes import Emitter, Rewrites, need
 from tilewright.compiler.transforms.fold_scales import channel_axis_of
 from tilewright.compiler.transforms.matching import is_constant, maker
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
@@ -42,7 +42,7 @@ class GrowLate(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One for both products of channels."""
         return {"conv": (mix_channels_first,), "matmul": (mix_channels_first,)}
 

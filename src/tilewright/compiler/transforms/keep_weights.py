@@ -8,7 +8,6 @@ dequantizations of integers and of 8-bit floats, and conversions of such floats,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -18,7 +17,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.passes import Emitter, NoMatchError, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, NoMatchError, Rewrites, given, need
 from tilewright.compiler.transforms.matching import constant_of, made, maker
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
@@ -35,7 +34,7 @@ class KeepWeights(RewritePass):
     matrix of a product that is made of known numbers of 8 bits at most is a `dequantize_linear` in blocks.
     """
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite."""
         return {"matmul": (weights_in_one_block,)}
 

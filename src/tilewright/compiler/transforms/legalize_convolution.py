@@ -8,7 +8,7 @@ How wide a panel is, the caller says (`choose_panel`): the target is not known h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -18,7 +18,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.contraction import WORD_PRODUCTS, per_word
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites, need
+from tilewright.compiler.passes import Emitter, Rewrites, merge_rewrites, need
 from tilewright.compiler.transforms.byte_words import (
     as_they_lie,
     in_f32,
@@ -35,6 +35,7 @@ from tilewright.compiler.transforms.contract_forms import (
     grouped_convolution,
 )
 from tilewright.compiler.transforms.fold_scales import bias_apart
+from tilewright.compiler.transforms.matching import fixed
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_planar
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -66,7 +67,7 @@ class LegalizeConvolution(RewritePass):
     choose_gap: ChooseGap | None = None
     products: frozenset[str] = frozenset()
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """Bias and padding apart, then the form."""
         form = (
             bias_apart, self.with_places_in_lanes, pad_apart, as_matmul, as_depthwise, single_filter,
@@ -81,9 +82,8 @@ class LegalizeConvolution(RewritePass):
         x, w = node.operand(0).type, node.operand(1).type
         dtype = dtypes.f32 if x.dtype in HALVES else x.dtype
         lanes = self.choose_panel((_MANY,), 1, element_count(w.shape[1:]), dtype)
-        filters = w.shape[0]
-        if not lanes or not isinstance(filters, int):
-            return None
+        filters = fixed(w.shape[0])
+        need(lanes)
         columns = 1 if _has_single_filter(node) else -(-filters // lanes) * lanes
         return as_planar(node, emit, lanes, columns)
 
@@ -95,9 +95,8 @@ class LegalizeConvolution(RewritePass):
         """A convolution with weights in panels."""
         need(_is_legal(node))
         x, w = node.operand(0), node.operand(1)
-        groups, filters, depth, kernel = _weight_shape(node)
-        if not isinstance(filters, int):
-            return None
+        groups, _, depth, kernel = _weight_shape(node)
+        filters = fixed(w.type.shape[0])
         rows = node.result.type.shape[:-1]
         count = filters // groups
         taps = element_count(kernel) * depth
@@ -137,9 +136,8 @@ class LegalizeConvolution(RewritePass):
         row = WORD_PRODUCTS[kind]
         x, w = left_elements(node, row, emit), node.operand(1)
         w = whole(w, 1, emit, row.right_bits)
-        groups, filters = node.number("groups"), w.type.shape[0]
-        assert isinstance(filters, int), "asked by as_packed"
-        count = filters // groups
+        groups = node.number("groups")
+        count = fixed(w.type.shape[0]) // groups
         steps = symbolic.floordiv(element_count(w.type.shape[1:]), row.elements)
         panel = self.choose_panel(rows, count, steps, dtypes.i32) or _SMALLEST_PANEL
         packed = _pack(w, groups, count, panel, emit, words_of=row.right_bits)
@@ -156,8 +154,7 @@ def _in_panels(
     **attributes: object,
 ) -> Value:
     """The convolution that `node` is, of packed weights and an image that `window` reads."""
-    filters = node.operand(1).type.shape[0]
-    assert isinstance(filters, int), "asked by as_packed"
+    filters = fixed(node.operand(1).type.shape[0])
     form = convolution_in_panels(
         x.type.shape, packed.type.shape, filters, window,
         groups=node.number("groups"), **attributes,
@@ -210,9 +207,9 @@ def as_matmul(node: Node, emit: Emitter) -> Value | None:
 
 def as_depthwise(node: Node, emit: Emitter) -> Value | None:
     """A convolution whose filters see one channel each; channels with several are repeated."""
-    groups, filters, depth, _ = _weight_shape(node)
-    if not _is_legal(node) or depth != 1 or groups == 1 or not isinstance(filters, int):
-        return None
+    groups, _, depth, _ = _weight_shape(node)
+    need(_is_legal(node) and depth == 1 and groups != 1)
+    filters = fixed(node.operand(1).type.shape[0])
     x, w = node.operand(0), node.operand(1)
     times = filters // groups
     need(times <= _MOST_REPEATS)

@@ -8,7 +8,7 @@ other, which takes the sum of its sides instead of their product.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self, final
 
@@ -19,7 +19,7 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import spatial_axes, window_count, window_steps
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, Rewrites, given, need
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _POOLS: Final = ("max_pool", "average_pool", "lp_pool")
@@ -39,7 +39,7 @@ class LegalizePooling(RewritePass):
     a pooling of the whole image is a reduction.
     """
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """The same three for every kind of pooling."""
         return dict.fromkeys(_POOLS, (clip_window, whole_image, one_axis_at_a_time))
 

@@ -16,7 +16,7 @@ from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.resize import along_axis, has_tables, resampled_axes
-from tilewright.compiler.passes import Emitter, Rewrite, need
+from tilewright.compiler.passes import Emitter, Rewrites, need
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _PASS: Final = 4
@@ -34,7 +34,7 @@ class LegalizeResampling(RewritePass):
     the order of axes, or at once, as takes the fewest taps.
     """
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """The one for the one op."""
         return {"resize": (one_axis_at_a_time,)}
 

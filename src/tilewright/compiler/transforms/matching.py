@@ -18,7 +18,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.ops.movement import shape_groups
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import given
+from tilewright.compiler.passes import given, need
 
 Place = TypeVar("Place", Node, Value)
 
@@ -169,6 +169,12 @@ def shows_everything(node: Node) -> bool:
 
 
 # --- numbers ---------------------------------------------------------------------------------
+
+
+def fixed(size: Dim) -> int:
+    """A size that is a number.  Raises: NoMatchError for one that only a call knows."""
+    need(isinstance(size, int))
+    return cast("int", size)
 
 
 def is_splat(value: Value | None, expected: float) -> bool:

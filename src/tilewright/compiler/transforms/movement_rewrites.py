@@ -5,7 +5,7 @@ All are exact.  Chains of the same kind become one op, and what is a view become
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, cast
 
 from tilewright.base import symbolic
@@ -13,7 +13,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.movement import nearest_step
 from tilewright.compiler.ops.ranges import is_at_least
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, Rewrites, attempt, given, need
 from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
 
 
@@ -85,13 +85,8 @@ def tile_of_units(node: Node, emit: Emitter) -> Value | None:
 
 def tile_of_open_sizes(node: Node, emit: Emitter) -> Value | None:
     """Repetitions of an axis of unknown size are an axis of their own: no place is a remainder."""
-    shape, repeats = node.operand().type.shape, node.dims("repeats")
-    if not any(
-        times != 1 and not isinstance(size, int)
-        for size, times in zip(shape, repeats, strict=True)
-    ):
-        return None
-    pairs = [*zip(repeats, shape, strict=True)]
+    pairs = [*zip(node.dims("repeats"), node.operand().type.shape, strict=True)]
+    need(any(times != 1 and not isinstance(size, int) for times, size in pairs))
     units = [n for times, size in pairs for n in ((size,) if times == 1 else (1, size))]
     whole = [n for times, size in pairs for n in ((size,) if times == 1 else (times, size))]
     apart = emit.reshape(node.operand(), tuple(units))
@@ -198,7 +193,7 @@ def concat_of_slices(node: Node, emit: Emitter) -> Value | None:
     axis = node.number("axis") % node.result.type.rank
     operands: list[Value] = []
     for value in node.present_operands:
-        joined = _join(emit, operands[-1], value, axis) if operands else None
+        joined = attempt(_join, emit, operands[-1], value, axis) if operands else None
         if joined is None:
             operands.append(value)
         else:
@@ -207,16 +202,12 @@ def concat_of_slices(node: Node, emit: Emitter) -> Value | None:
     return emit.op("concat", operands, node.attributes)
 
 
-def _join(emit: Emitter, left: Value, right: Value, axis: int) -> Value | None:
-    first, second = maker(left, "slice"), maker(right, "slice")
-    if first is None or second is None or first.operand() is not second.operand():
-        return None
+def _join(emit: Emitter, left: Value, right: Value, axis: int) -> Value:
+    first, second = made(left, "slice"), made(right, "slice")
     one, two = cuts_of(first), cuts_of(second)
-    if axis not in one or axis not in two:
-        return None
+    need(first.operand() is second.operand() and axis in one and axis in two)
     (start, size, step), (next_start, next_size, next_step) = one.pop(axis), two.pop(axis)
-    if step != 1 or next_step != 1 or start + size != next_start or one != two:
-        return None
+    need(step == next_step == 1 and start + size == next_start and one == two)
     return emit_slice(emit, first.operand(), one | {axis: (start, size + next_size, 1)})
 
 
@@ -296,12 +287,12 @@ _REDUCTIONS: Final = (
     "reduce_min",
 )
 
-VIEW_REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
+VIEW_REWRITES: Final[Rewrites] = {
     "reshape": (drop_same_type, last_of_several, mean_of_kept),
     "transpose": (transpose_of_units, transpose_of_transpose, transpose_across_units),
 }
 
-REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
+REWRITES: Final[Rewrites] = {
     **VIEW_REWRITES,
     "broadcast_to": (drop_same_type, last_of_several, broadcast_of_units),
     "tile": (drop_same_type, tile_of_units, tile_of_open_sizes),
@@ -309,7 +300,5 @@ REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     "concat": (concat_of_one, concat_of_concat, concat_of_slices),
     "pad": (pad_of_nothing, pad_of_pad),
     "gather": (gather_of_one,),
-    **cast(
-        "Mapping[str, Sequence[Rewrite]]", dict.fromkeys(_REDUCTIONS, (reduce_of_units,))
-    ),
+    **cast("Rewrites", dict.fromkeys(_REDUCTIONS, (reduce_of_units,))),
 }

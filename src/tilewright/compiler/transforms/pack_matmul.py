@@ -7,7 +7,7 @@ one right matrix for the whole batch becomes a single product with all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -26,7 +26,7 @@ from tilewright.compiler.ops.contraction import (
     WordProduct,
 )
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, given, merge_rewrites, need
+from tilewright.compiler.passes import Emitter, Rewrites, merge_rewrites, need
 from tilewright.compiler.transforms.block_weights import (
     BlockWeights,
     block_weights,
@@ -85,7 +85,7 @@ class PackMatmul(RewritePass):
     products: frozenset[str] = frozenset()
     short: ShortWeights = ALL_WIDE
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """Sums for one column, else flatten, then pack."""
         return merge_rewrites(
             VIEW_REWRITES,
@@ -105,7 +105,7 @@ class PackMatmul(RewritePass):
         a, b = node.operand(0), node.operand(1)
         need(b.type.rank == 2 and node.attributes["dtype"] is None)
         need(a.type.dtype in (*HALVES, f32))
-        weights = given(block_weights(b))
+        weights = block_weights(b)
         if a.type.rank > 2:
             return flatten_rows(node, emit)
         depth, columns = b.type.shape

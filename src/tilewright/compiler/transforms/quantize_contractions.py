@@ -15,7 +15,7 @@ Dequantizations move behind what only moves elements, so that bytes are moved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, final
 
@@ -27,7 +27,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, Rewrites, given, need
 from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
 from tilewright.compiler.transforms.quantized_values import (
     MOVES,
@@ -59,7 +59,7 @@ class QuantizeContractions(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"folded"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """Scales aligned, dequantizations moved down, contractions."""
         moves = dict.fromkeys(MOVES, (dequantize_behind_move,))
         return {

@@ -6,14 +6,14 @@ Works on what `simplify` leaves: the division by a root is `mul` by `rsqrt`.  Gu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, attempt, given, need
+from tilewright.compiler.passes import Emitter, Rewrites, attempt, given, need
 from tilewright.compiler.transforms.matching import (
     either_way,
+    fixed,
     last_axes,
     made,
     maker,
@@ -39,7 +39,7 @@ class RecognizeNorms(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """The product with the inverse deviation, then scale, then bias."""
         return {
             "mul": (normalized, absorb_scale),
@@ -68,21 +68,10 @@ def normalized_groups(node: Node, emit: Emitter) -> Value | None:
     need(norm.attributes["layout"] == "NCHW")
     x, rows = fold.operand(), norm.operand().type
     need(x.type == node.result.type and x.type.rank >= 3 and rows.rank == 3)
-    batch, groups, _ = rows.shape
-    channels = x.type.shape[1]
-    is_plain = all(
-        v is None or splat_of(v) == unit
-        for v, unit in zip(norm.operands[1:], (1, 0), strict=True)
-    )
-    if (
-        not is_plain
-        or batch != x.type.shape[0]
-        or not isinstance(groups, int)
-        or not groups
-    ):
-        return None
-    if not isinstance(channels, int) or channels % groups:
-        return None
+    batch, groups, channels = rows.shape[0], fixed(rows.shape[1]), fixed(x.type.shape[1])
+    parameters = zip(norm.operands[1:], (1, 0), strict=True)
+    need(all(v is None or splat_of(v) == unit for v, unit in parameters))
+    need(batch == x.type.shape[0] and groups and not channels % groups)
     attributes = {"groups": groups, "epsilon": norm.real("epsilon")}
     return emit.op("group_norm", [x, None, None], attributes)
 

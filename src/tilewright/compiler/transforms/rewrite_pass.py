@@ -7,7 +7,6 @@ manager; most passes of the room are of this kind.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from tilewright.compiler.passes import (
     GraphPass,
     PassContext,
     PassResult,
-    Rewrite,
+    Rewrites,
     apply_rewrites,
 )
 
@@ -32,7 +31,7 @@ class RewritePass(GraphPass, abc.ABC):
     level: ClassVar[int] = 1
 
     @abc.abstractmethod
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """The rewrites, tried in order for each node of the op."""
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:

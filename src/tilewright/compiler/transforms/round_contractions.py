@@ -6,14 +6,14 @@ steps.  Rows of 8 bits meet weights that are integers in blocks anyway.  Sums an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, GraphPass, Rewrite, need
+from tilewright.compiler.passes import Emitter, GraphPass, Rewrites, need
 from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -40,7 +40,7 @@ class RoundContractions(RewritePass):
     requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
     precision: str
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite for both."""
         return {"matmul": (self.rounded,), "conv": (self.rounded,)}
 
@@ -64,7 +64,7 @@ class RoundRows(RewritePass):
     round a row to 127 steps on each side of zero, block by block: by at most half of the largest magnitude over 127.
     """
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite."""
         return {"matmul": (permitted,)}
 

@@ -6,11 +6,10 @@ Local and always worth it; patterns of several nodes with a name of their own ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from tilewright.compiler.passes import Rewrite, merge_rewrites
+from tilewright.compiler.passes import Rewrites, merge_rewrites
 from tilewright.compiler.transforms.arithmetic_rewrites import REWRITES as ARITHMETIC
 from tilewright.compiler.transforms.attention_rewrites import REWRITES as ATTENTION
 from tilewright.compiler.transforms.movement_rewrites import REWRITES as MOVEMENT
@@ -28,6 +27,6 @@ class Simplify(RewritePass):
 
     ensures: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """All tables."""
         return merge_rewrites(ARITHMETIC, MOVEMENT, ATTENTION)

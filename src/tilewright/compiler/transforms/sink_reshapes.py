@@ -8,14 +8,14 @@ between kernels or meets another reshape and vanishes.  Transposes go behind sca
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites, need
+from tilewright.compiler.passes import Emitter, Rewrites, merge_rewrites, need
 from tilewright.compiler.transforms.fusion_classes import is_cheap
 from tilewright.compiler.transforms.matching import (
     dim_groups,
@@ -41,7 +41,7 @@ class SinkReshapes(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"packed"})
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite, and the cleanup of what it leaves."""
         return merge_rewrites(VIEW_REWRITES, {"*": (sink, sink_transpose)})
 

@@ -6,13 +6,12 @@ at most so many buffers as the executable format has room for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base.options import count_option
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, need
+from tilewright.compiler.passes import Emitter, Rewrites, need
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.formats.executable import MAX_BINDINGS
 
@@ -38,7 +37,7 @@ class SplitConcat(RewritePass):
         most, name = self.most_operands, "split-concat.most_operands"
         count_option(name, most, least=2, most=MOST_OPERANDS)
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite."""
         return {"concat": (self.split,)}
 

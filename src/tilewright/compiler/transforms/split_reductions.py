@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast, final
 from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import normal_axes
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, Rewrite, Rewrites, given, need
 from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.pack_matmul import flatten_rows
@@ -60,7 +60,7 @@ class SplitReductions(RewritePass):
 
     choose_parts: ChooseParts
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """One rewrite for reductions, one for products of two matrices."""
         reductions: dict[str, Sequence[Rewrite]] = dict.fromkeys(
             _COMBINED_BY, (self.reduced_in_parts,)

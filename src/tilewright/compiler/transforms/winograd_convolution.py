@@ -6,7 +6,7 @@ Which of them, the caller says (`choose_tile`): what a machine multiplies and mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -18,7 +18,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.winograd import largest_sum
-from tilewright.compiler.passes import Emitter, Rewrite, need
+from tilewright.compiler.passes import Emitter, Rewrites, need
 from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
 from tilewright.compiler.transforms.matching import constant_of
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -45,7 +45,7 @@ class WinogradConvolution(RewritePass):
     choose_tile: ChooseTile
     products: frozenset[str] = frozenset()
 
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+    def rewrites(self) -> Rewrites:
         """Floats, and bytes."""
         return {"conv": (self.in_points, self.in_whole_points)}
 
