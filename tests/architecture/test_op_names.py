@@ -23,7 +23,7 @@ REWRITES: Final = frozenset(
     "passes/rewriting.py" if name == "rewriting" else f"transforms/{name}.py"
     for name in (
         "arithmetic_rewrites", "block_weights", "contract_integers", "convert_layout", "decompose_norms", "fold_scales", "grow_late", "keep_weights",
-        "legalize_convolution", "legalize_pooling", "legalize_resampling", "movement_rewrites", "pack_matmul", "position_masks",
+        "legalize_convolution", "legalize_pooling", "legalize_resampling", "movement_rewrites", "pack_matmul", "phases", "position_masks",
         "byte_words", "decompose_quantization", "planar_convolution",
         "quantize_contractions", "quantized_sums", "quantized_values", "recognize_activations", "attention_axes", "attention_rewrites", "attention_scores", "write_attention", "recognize_attention",
         "position_masks", "recognize_norms", "rewriting", "round_contractions", "sink_reshapes",

@@ -18,7 +18,8 @@ from typing import Final, final
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Value
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, need
+from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 
 _MOST_PLACES: Final = 1 << 16
 """Phases, or taps, of one axis: far more than any network has, and looked at in no time."""
@@ -79,13 +80,12 @@ class Axis:
 
 def phases_of(
     size: Dim, result: Dim, kernel: int, stride: int, dilation: int, pad: int
-) -> Axis | None:
+) -> Axis:
     """The phases of `result` places, made of windows of `kernel` taps around `size` inputs.
 
-    Returns: None where phases or taps are too many to be looked at one by one.
+    Raises: NoMatchError where phases or taps are too many to be looked at one by one.
     """
-    if max(stride, kernel) > _MOST_PLACES:
-        return None
+    need(max(stride, kernel) <= _MOST_PLACES)
     common = math.gcd(stride, dilation)
     step = dilation // common
     runs = _runs(kernel, stride, dilation)
@@ -112,26 +112,49 @@ def are_few(axes: Sequence[Axis]) -> bool:
     return math.prod(len(axis.runs) for axis in axes) <= _MOST_PARTS
 
 
-def joined(
+def interleaved(
+    part: Callable[[tuple[Run, ...]], Value],
+    axes: Sequence[Axis],
+    phases: int,
+    places: int,
+    shape: Sequence[Dim],
+    emit: Emitter,
+) -> Value:
+    """The places of all phases in turn, cut to an image of `shape`.
+
+    Args:
+        part: makes what a run of each axis gives.
+        axes: all of them.
+        phases: where those of the first axis stand in a part.
+        places: the same of its places; axes of the image stand where the first of both do.
+        shape: of the image.
+        emit: puts parts together.
+    """
+    whole = _joined(axes, part, phases, emit)
+    pairs = [axis for i in range(len(axes)) for axis in (places + i, phases + i)]
+    first = min(pairs)
+    behind = [axis for axis in range(first, whole.type.rank) if axis not in pairs]
+    moved = emit.op("transpose", [whole], {"perm": (*range(first), *pairs, *behind)})
+    sizes = (axis.places * axis.stride for axis in axes)
+    image = emit.reshape(moved, (*shape[:first], *sizes, *shape[first + len(axes) :]))
+    cuts: dict[int, Cut] = {
+        i: (axis.drop, shape[i], 1) for i, axis in enumerate(axes, first)
+    }
+    return emit_slice(emit, image, cuts)
+
+
+def _joined(
     axes: Sequence[Axis],
     part: Callable[[tuple[Run, ...]], Value],
     first: int,
     emit: Emitter,
     runs: tuple[Run, ...] = (),
 ) -> Value:
-    """All phases of the axes behind those that `runs` stands for, in order.
-
-    Args:
-        axes: all of them.
-        part: makes what a run of each axis gives.
-        first: where the phases of the first axis stand in that.
-        emit: puts parts together.
-        runs: of the axes before.
-    """
+    """All phases, from axis `first` of parts on, of the axes behind those that `runs` stands for, in order."""
     at = len(runs)
     if at == len(axes):
         return part(runs)
-    parts = [joined(axes, part, first, emit, (*runs, run)) for run in axes[at].runs]
+    parts = [_joined(axes, part, first, emit, (*runs, run)) for run in axes[at].runs]
     return emit.concat(parts, first + at)
 
 

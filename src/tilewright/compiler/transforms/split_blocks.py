@@ -18,9 +18,10 @@ import numpy as np
 from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count, window_count, window_steps
-from tilewright.compiler.passes import Emitter, given, need
+from tilewright.compiler.passes import Emitter, need
+from tilewright.compiler.transforms.matching import fixed
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
-from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
+from tilewright.compiler.transforms.phases import Axis, Run, are_few, interleaved, phases_of
 
 
 def split_blocks(node: Node, emit: Emitter) -> Value | None:
@@ -35,14 +36,9 @@ def split_blocks(node: Node, emit: Emitter) -> Value | None:
     counts: list[int] = []
     for i in range(rank):
         ends = (pads[i], pads[rank + i])
-        count = window_count(
-            image[i], block[i], strides[i], dilations[i], ceil_mode=False, pads=ends
-        )
-        if not isinstance(count, int):
-            return None
-        window = (block[i], strides[i], dilations[i], pads[i])
-        axes.append(given(phases_of(count, image[i], *window)))
-        counts.append(count)
+        window = (block[i], strides[i], dilations[i])
+        counts.append(fixed(window_count(image[i], *window, ceil_mode=False, pads=ends)))
+        axes.append(phases_of(counts[-1], image[i], *window, pads[i]))
     need(are_few(axes))
     return _Blocks(node, axes, counts, emit).interleaved()
 
@@ -91,18 +87,8 @@ class _Blocks:
 
     def interleaved(self) -> Value:
         """The image: places of all phases in turn, cut to size."""
-        rank = len(self.axes)
-        pairs = [axis for i in range(rank) for axis in (2 + rank + i, 2 + i)]
-        whole = joined(self.axes, self._one, 2, self.emit)
-        moved = self.emit.op("transpose", [whole], {"perm": (0, 1, *pairs)})
-        sizes = tuple(axis.places * axis.stride for axis in self.axes)
-        shape = (self.batch, self.channels, *sizes)
-        image = self.emit.reshape(moved, shape)
-        wanted = self.node.result.type.shape
-        cuts: dict[int, Cut] = {
-            i: (axis.drop, wanted[i], 1) for i, axis in enumerate(self.axes, 2)
-        }
-        return emit_slice(self.emit, image, cuts)
+        shape, places = self.node.result.type.shape, 2 + len(self.axes)
+        return interleaved(self._one, self.axes, 2, places, shape, self.emit)
 
     def _one(self, runs: tuple[Run, ...]) -> Value:
         phases = tuple(run.phases for run in runs)

@@ -35,7 +35,7 @@ from tilewright.compiler.transforms.matching import (
     to_channels_last,
 )
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
-from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
+from tilewright.compiler.transforms.phases import Axis, Run, are_few, interleaved, phases_of
 from tilewright.compiler.transforms.quantized_values import (
     Quantized,
     is_single,
@@ -161,7 +161,7 @@ def _split(found: _Transposed, emit: Emitter) -> Value | None:
     axes = _axes(found)
     need(are_few(axes))
     parts = _PhaseConvolutions(found, axes, _padded(found.x, axes, emit), emit)
-    return _interleaved(parts.joined(), found.shape, axes, emit)
+    return parts.interleaved(found.shape)
 
 
 def _axes(of: _Transposed) -> tuple[Axis, ...]:
@@ -178,7 +178,7 @@ def _axes(of: _Transposed) -> tuple[Axis, ...]:
         stride = max(strides[i], reach) if x.shape[1 + i] == 1 else strides[i]
         window = (kernel, stride, dilations[i], pads[i])
         size, wanted = x.shape[1 + i], of.shape[1 + i]
-        found.append(given(phases_of(size, wanted, *window)))
+        found.append(phases_of(size, wanted, *window))
     return tuple(found)
 
 
@@ -233,9 +233,10 @@ class _PhaseConvolutions:
         few = isinstance(filters, int) and filters < _FEW_FILTERS
         return self.groups > 1 and self.w.type.shape[0] == self.groups and few
 
-    def joined(self) -> Value:
-        """All phases of all axes, in order."""
-        return joined(self.axes, self._one, 2 + len(self.axes), self.emit)
+    def interleaved(self, shape: Sequence[Dim]) -> Value:
+        """All phases of all axes in turn: [N, spatial…, channels] of this shape."""
+        phases = 2 + len(self.axes)
+        return interleaved(self._one, self.axes, phases, 1, shape, self.emit)
 
     def _one(self, runs: tuple[Run, ...]) -> Value:
         phases = tuple(run.phases for run in runs)
@@ -317,21 +318,3 @@ class _PhaseConvolutions:
         value = known(self.emit, "broadcast_to", [value], {"shape": shape})
         total = count * self.groups * self.filters
         return known(self.emit, "reshape", [value], {"shape": (total,)})
-
-
-# --- result ----------------------------------------------------------------------------------
-
-
-def _interleaved(
-    value: Value, shape: Sequence[Dim], axes: Sequence[Axis], emit: Emitter
-) -> Value:
-    """[N, places…, outer, phases…, inner] as [N, places * phases …, channels], cut to size."""
-    rank = len(axes)
-    pairs = [axis for i in range(rank) for axis in (1 + i, 2 + rank + i)]
-    perm = (0, *pairs, 1 + rank, 2 + 2 * rank)
-    moved = emit.op("transpose", [value], {"perm": perm})
-    sizes = tuple(axis.places * axis.stride for axis in axes)
-    whole = emit.reshape(moved, (shape[0], *sizes, shape[-1]))
-    return emit_slice(
-        emit, whole, {i: (axis.drop, shape[i], 1) for i, axis in enumerate(axes, 1)}
-    )
