@@ -8,7 +8,8 @@ check of meaning.  Called by deduplication of kernels, by caches and by tests.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 import numpy as np
 
@@ -18,9 +19,7 @@ from tilewright.compiler.graph.text import ArrayHashes
 
 def fingerprint(graph: Graph, *, hashes: ArrayHashes | None = None) -> str:
     """A hexadecimal hash of everything that `same` looks at."""
-    digest = hashlib.blake2b(digest_size=16)
-    _feed(digest, graph, hashes or ArrayHashes())
-    return digest.hexdigest()
+    return _hash(_described(graph, hashes or ArrayHashes()))
 
 
 def node_fingerprint(node: Node, hashes: ArrayHashes) -> str:
@@ -28,11 +27,8 @@ def node_fingerprint(node: Node, hashes: ArrayHashes) -> str:
 
     Operands count by their types, symbols of sizes by their names.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    _feed_node(
-        digest, node, ["_" if v is None else str(v.type) for v in node.operands], hashes
-    )
-    return digest.hexdigest()
+    operands = ["_" if v is None else str(v.type) for v in node.operands]
+    return _hash(_described_node(node, operands, hashes))
 
 
 def same(left: Graph, right: Graph) -> bool:
@@ -41,43 +37,10 @@ def same(left: Graph, right: Graph) -> bool:
 
 
 def difference(left: Graph, right: Graph) -> str | None:
-    """The first place where the graphs differ, in words, or None."""
-    if [v.type for v in left.inputs] != [v.type for v in right.inputs]:
-        return f"inputs {left.inputs} and {right.inputs}"
-    if len(left.nodes) != len(right.nodes):
-        return f"{len(left.nodes)} and {len(right.nodes)} nodes"
-    paired: dict[Value, Value] = dict(zip(left.inputs, right.inputs, strict=True))
-    for index, (a, b) in enumerate(zip(left.nodes, right.nodes, strict=True)):
-        found = _node_difference(a, b, paired)
-        if found is not None:
-            return f"node {index}: {found}"
-        paired.update(zip(a.results, b.results, strict=True))
-    if [paired.get(v) for v in left.outputs] != list(right.outputs):
-        return "outputs"
-    return None
-
-
-def _node_difference(a: Node, b: Node, paired: Mapping[Value, Value]) -> str | None:
-    if a.op != b.op:
-        return f"op '{a.op}' and '{b.op}'"
-    if [v.type for v in a.results] != [v.type for v in b.results]:
-        return f"op '{a.op}' gives {a.results} and {b.results}"
-    if [None if v is None else paired.get(v) for v in a.operands] != b.operands:
-        return f"op '{a.op}' has other operands"
-    if a.attributes.keys() != b.attributes.keys():
-        return (
-            f"op '{a.op}' has attributes {sorted(a.attributes)} and {sorted(b.attributes)}"
-        )
-    for name, value in a.attributes.items():
-        if not attributes_equal(value, b.attributes[name]):
-            return f"op '{a.op}': attribute '{name}'"
-    if len(a.regions) != len(b.regions):
-        return f"op '{a.op}' has {len(a.regions)} and {len(b.regions)} regions"
-    for mine, other in zip(a.regions, b.regions, strict=True):
-        found = difference(mine, other)
-        if found is not None:
-            return f"op '{a.op}': region: {found}"
-    return None
+    """The first place where the graphs differ, as both have it, or None."""
+    hashes = ArrayHashes()
+    pairs = zip_longest(*(_described(graph, hashes) for graph in (left, right)))
+    return next((f"{a} and {b}" for a, b in pairs if a != b), None)
 
 
 def attributes_equal(left: object, right: object) -> bool:
@@ -100,29 +63,35 @@ def attribute_key(value: object, hashes: ArrayHashes) -> str:
     return f"{type(value).__name__} {value!r}"
 
 
-def _feed(digest: hashlib.blake2b, graph: Graph, hashes: ArrayHashes) -> None:
+def _hash(parts: Iterable[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part.encode())
+    return digest.hexdigest()
+
+
+def _described(graph: Graph, hashes: ArrayHashes) -> Iterator[str]:
+    """What counts of a graph, one node after the other, whose operands are numbers of values."""
     number: dict[Value, int] = {}
     for value in graph.inputs:
         number[value] = len(number)
-        digest.update(f"input {value.type};".encode())
+        yield f"input {value.type};"
     for node in graph.nodes:
         operands = ["_" if v is None else str(number.get(v)) for v in node.operands]
-        _feed_node(digest, node, operands, hashes)
+        yield from _described_node(node, operands, hashes)
         for value in node.results:
             number[value] = len(number)
-    digest.update(f"return {[number.get(v) for v in graph.outputs]}".encode())
+    yield f"return {[number.get(v) for v in graph.outputs]}"
 
 
-def _feed_node(
-    digest: hashlib.blake2b, node: Node, operands: list[str], hashes: ArrayHashes
-) -> None:
+def _described_node(node: Node, operands: list[str], hashes: ArrayHashes) -> Iterator[str]:
     attributes = [
         f"{name}={attribute_key(value, hashes)}"
         for name, value in sorted(node.attributes.items())
     ]
     types = [str(v.type) for v in node.results]
-    digest.update(f"{node.op}{operands}{attributes}{types};".encode())
+    yield f"{node.op}{operands}{attributes}{types};"
     for region in node.regions:
-        digest.update(b"{")
-        _feed(digest, region, hashes)
-        digest.update(b"}")
+        yield "{"
+        yield from _described(region, hashes)
+        yield "}"
