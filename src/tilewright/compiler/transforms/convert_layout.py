@@ -15,14 +15,11 @@ from typing import ClassVar, Final, final
 
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import (
     Emitter,
-    GraphPass,
     PassContext,
     PassResult,
     Rewrites,
-    apply_rewrites,
     given,
     merge_rewrites,
     need,
@@ -39,11 +36,12 @@ from tilewright.compiler.transforms.matching import (
     to_channels_last,
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertLayout(GraphPass):
+class ConvertLayout(RewritePass):
     """Run convolutions, pooling, resizing and what is between them on channels-last tensors.
 
     Requires: simplified.  Ensures: no `conv` or `conv_transpose` in NCHW, none of rank 3;
@@ -52,15 +50,16 @@ class ConvertLayout(GraphPass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     ensures: ClassVar[frozenset[str]] = frozenset({"channels-last"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
+
+    def rewrites(self) -> Rewrites:
+        """Ops with a layout, and what their transposes go through."""
+        return _REWRITES
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Nothing to do without a convolution or pooling."""
-        del context
         if not any("layout" in node.attributes for node in graph.nodes):
             return PassResult(modified=False)
-        return apply_rewrites(graph, _REWRITES, catalogue.schema)
+        return RewritePass.run(self, graph, context)
 
 
 # --- ops with a layout -----------------------------------------------------------------------

@@ -20,6 +20,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import spatial_axes, window_count, window_steps
 from tilewright.compiler.passes import Emitter, Rewrites, given, need
+from tilewright.compiler.transforms.matching import fixed
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _POOLS: Final = ("max_pool", "average_pool", "lp_pool")
@@ -68,57 +69,43 @@ class _Side:
         exact = self.size == self.kernel and not self.begin and not self.end
         return self.count == 1 and exact and (self.dilation == 1 or self.kernel == 1)
 
-    def clipped(self) -> Self | None:
+    def clipped(self) -> Self:
         """The same windows without the taps that meet the input in none, and without rounding up.
 
-        None where padding cannot say so.
+        Raises: NoMatchError where padding cannot say so, and for open sizes.
         """
-        assert isinstance(self.size, int)
-        assert isinstance(self.count, int)
-        met = self._met()
-        if met is None:
-            return None
+        size, count = fixed(self.size), fixed(self.count)
+        first, last = self._met(size, count)
         # Windows do not begin inside the input: padding is never negative.
-        low = min(met[0], self.begin // self.dilation)
-        kernel, begin = met[-1] - low + 1, self.begin - low * self.dilation
-        last = (self.count - 1) * self.stride + (kernel - 1) * self.dilation
-        end = max(0, last + 1 - self.size - begin)
-        side = replace(self, kernel=kernel, begin=begin, end=end)
-        return side if side.counted() == self.count else None
+        low = min(first, self.begin // self.dilation)
+        kernel, begin = last - low + 1, self.begin - low * self.dilation
+        reach = (count - 1) * self.stride + (kernel - 1) * self.dilation
+        end = max(0, reach + 1 - size - begin)
+        windows = (size, kernel, self.stride, self.dilation)
+        need(window_count(*windows, ceil_mode=False, pads=(begin, end)) == count)
+        return replace(self, kernel=kernel, begin=begin, end=end)
 
-    def _met(self) -> tuple[int, int] | None:
+    def _met(self, size: int, count: int) -> tuple[int, int]:
         """The first and the last tap that meet the input in some window, whatever the size of the window."""
-        assert isinstance(self.size, int)
-        assert isinstance(self.count, int)
-        before = self.begin - (self.count - 1) * self.stride  # of the last window
-        behind = (self.begin + self.size - 1) // self.dilation  # of the first window
+        before = self.begin - (count - 1) * self.stride  # of the last window
+        behind = (self.begin + size - 1) // self.dilation  # of the first window
         taps = range(max(0, -(-before // self.dilation)), min(self.kernel - 1, behind) + 1)
-        first = next(filter(self._meets, taps), None)
-        last = next(filter(self._meets, reversed(taps)), None)
-        return None if first is None or last is None else (first, last)
 
-    def _meets(self, tap: int) -> bool:
-        assert isinstance(self.size, int)
-        assert isinstance(self.count, int)
-        first = tap * self.dilation - self.begin
-        # The first window that is not in front of the input.
-        window = max(0, -(first // self.stride))
-        return window < self.count and first + window * self.stride < self.size
+        def meets(tap: int) -> bool:
+            first = tap * self.dilation - self.begin
+            # The first window that is not in front of the input.
+            window = max(0, -(first // self.stride))
+            return window < count and first + window * self.stride < size
 
-    def counted(self) -> Dim:
-        """The windows that fit, without rounding up."""
-        return window_count(
-            self.size, self.kernel, self.stride, self.dilation,
-            ceil_mode=False, pads=(self.begin, self.end),
-        )  # fmt: skip
+        first, last = (next(filter(meets, way), None) for way in (taps, taps[::-1]))
+        return given(first), given(last)
 
     def averaged(self, *, include_pad: bool) -> np.ndarray:
         """For every window the number of its taps that a mean divides by."""
-        assert isinstance(self.size, int)
-        assert isinstance(self.count, int)
-        starts = np.arange(self.count) * self.stride - self.begin
+        size, count = fixed(self.size), fixed(self.count)
+        starts = np.arange(count) * self.stride - self.begin
         places = starts[:, None] + np.arange(self.kernel) * self.dilation
-        low, high = (-self.begin, self.size + self.end) if include_pad else (0, self.size)
+        low, high = (-self.begin, size + self.end) if include_pad else (0, size)
         return ((places >= low) & (places < high)).sum(1)
 
 
@@ -139,10 +126,7 @@ def _sides(node: Node) -> tuple[_Side, ...]:
 def clip_window(node: Node, emit: Emitter) -> Value | None:
     """Taps that meet the input in no window take no part; a mean may still count them."""
     sides = _sides(node)
-    if not all(isinstance(n, int) for side in sides for n in (side.size, side.count)):
-        return None
-    clipped = [side for old in sides if (side := old.clipped()) is not None]
-    need(len(clipped) >= len(sides))
+    clipped = [side.clipped() for side in sides]
     need(not all(new.kernel == old.kernel for new, old in zip(clipped, sides, strict=True)))
     attributes = {**_pooled_attributes(node, clipped), "ceil_mode": False}
     if not (node.op == "average_pool" and node.flag("count_include_pad")):

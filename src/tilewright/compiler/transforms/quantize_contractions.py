@@ -91,7 +91,7 @@ def unsigned_values(node: Node, emit: Emitter) -> Value | None:
     """What is quantized to signed bytes and read as floats may as well be unsigned."""
     values = node.operand()
     need(values.type.dtype is dtypes.i8 and comes_from_quantization(values))
-    found = given(quantized(node.result, emit))
+    found = quantized(node.result, emit)
     need(found.scale is not None)
     return _dequantize(with_sign(found, dtypes.u8, emit), node, emit)
 
@@ -195,7 +195,7 @@ def dequantize_behind_concat(node: Node, emit: Emitter) -> Value | None:
 def in_bytes(node: Node, emit: Emitter) -> Value | None:
     """A contraction of quantized tensors multiplies their bytes."""
     need(node.attributes["dtype"] is None and _is_shallow(node))
-    left, right = (given(quantized(node.operand(i), emit)) for i in (0, 1))
+    left, right = (quantized(node.operand(i), emit) for i in (0, 1))
     need(_fits(node, left, right))
     is_float = node.result.type.dtype.is_float
     need(is_float is not (left.scale is None) and is_float is not (right.scale is None))

@@ -19,8 +19,8 @@ from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import normal_axis
-from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.matching import constant_of, maker, splat_of
+from tilewright.compiler.passes import Emitter, need
+from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
 
 BYTES: Final = (dtypes.u8, dtypes.i8)
 MOVES: Final = ("transpose", "reshape", "slice", "gather", "broadcast_to")
@@ -77,8 +77,8 @@ def as_scalar(value: Value, emit: Emitter) -> Value:
     return known(emit, "reshape", [value], {"shape": ()}) if value.type.rank else value
 
 
-def quantized(value: Value, emit: Emitter) -> Quantized | None:
-    """`value` as bytes with a zero point, and a scale where it is a float."""
+def quantized(value: Value, emit: Emitter) -> Quantized:
+    """`value` as bytes with a zero point, and a scale where it is a float.  Raises: NoMatchError where it is neither."""
     node = maker(value, "dequantize_linear")
     if node is not None:
         return _dequantized(node, emit)
@@ -86,19 +86,16 @@ def quantized(value: Value, emit: Emitter) -> Quantized | None:
     outer = maker(value, "sub")
     if outer is not None and outer.operand(0).type == value.type:
         value, zero = outer.operand(0), outer.operand(1)
-    wide = maker(value, "cast")
-    if wide is None or value.type.dtype is not dtypes.i32:
-        return None
-    source = wide.operand()
-    return Quantized(source, zero, None) if source.type.dtype in BYTES else None
+    source = made(value, "cast").operand()
+    need(value.type.dtype is dtypes.i32 and source.type.dtype in BYTES)
+    return Quantized(source, zero, None)
 
 
-def _dequantized(node: Node, emit: Emitter) -> Quantized | None:
+def _dequantized(node: Node, emit: Emitter) -> Quantized:
     scale, zero = node.operand(1), node.optional_operand(2)
     values = _in_bytes(node.operand(0), emit)
-    is_plain = node.result.type.dtype is scale.type.dtype and _stays_finite(scale)
-    if values.type.dtype not in BYTES or not is_plain or node.number("block_size"):
-        return None
+    need(node.result.type.dtype is scale.type.dtype and _stays_finite(scale))
+    need(values.type.dtype in BYTES and not node.number("block_size"))
     if zero is not None:
         zero = known(emit, "cast", [zero], {"dtype": dtypes.i32})
         zero = along(zero, node, emit)

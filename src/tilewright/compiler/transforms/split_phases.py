@@ -25,7 +25,7 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import window_steps
-from tilewright.compiler.passes import Emitter, given, need
+from tilewright.compiler.passes import Emitter, need
 from tilewright.compiler.transforms.convert_layout import attributes_in_2d
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -96,8 +96,8 @@ def _quantizer(node: Node, emit: Emitter) -> Node | None:
 
 def _of_bytes(node: Node, emit: Emitter, finish: Callable[[Value], Value]) -> Value | None:
     """A `conv_transpose` of known filters of bytes and an image of bytes, by one known scale."""
-    x, w = node.operand(), given(quantized(node.operand(1), emit))
-    source = given(quantized(x, emit))
+    x, w = node.operand(), quantized(node.operand(1), emit)
+    source = quantized(x, emit)
     need(all(v is None or constant_of(v) is not None for v in (w.values, w.zero, w.scale)))
     need(w.scale is not None and source.scale is not None and is_single(source.scale))
     need(all(v is None or is_single(v) or _is_per_filter(v) for v in (w.zero, w.scale)))
@@ -112,7 +112,7 @@ def _of_bytes(node: Node, emit: Emitter, finish: Callable[[Value], Value]) -> Va
         w = Quantized(_in_2d(w.values, emit), *beside)
         shape, attributes = (shape[0], 1, *shape[1:]), attributes_in_2d(node)
     found = _Transposed(x, w.values, node.optional_operand(2), attributes, shape, w, finish)
-    result = given(_split(found, emit))
+    result = _split(found, emit)
     if is_line:
         result = emit.reshape(result, (shape[0], *shape[2:]))
     if not is_last:
@@ -155,7 +155,7 @@ class _Transposed:
     finish: Callable[[Value], Value] | None = None
 
 
-def _split(found: _Transposed, emit: Emitter) -> Value | None:
+def _split(found: _Transposed, emit: Emitter) -> Value:
     """The convolutions, interleaved."""
     need(all(d != 0 for d in (*found.x.type.shape, *found.shape)))
     axes = _axes(found)

@@ -109,41 +109,24 @@ def _chain(value: Value) -> _Chain | None:
 @final
 @dataclass(slots=True)
 class _Walk:
-    """At most `_LONGEST` values behind one, as if those farther behind were given: nothing here recurses."""
+    """At most `_LONGEST` values behind one, as if those farther behind were given."""
 
     steps: list[Node] = field(default_factory=list[Node])
     """Makers before users."""
-    read: dict[Value, tuple[Value, ...]] = field(
-        default_factory=dict[Value, "tuple[Value, ...]"]
-    )
-    """What the values that were met are made of, as soon as they are met."""
-    known: dict[Value, Value | None] = field(default_factory=dict[Value, "Value | None"])
-    """The sources of values, once those of what they are made of are known."""
+    sources: dict[Value, Value | None] = field(default_factory=dict[Value, "Value | None"])
+    """Of the values that were met."""
 
     def source(self, value: Value) -> Value | None:
         """The first bytes that `value` is made of alone, itself perhaps; None if it is made of others."""
-        pending = [value]
-        while pending:
-            current = pending[-1]
-            if current not in self.read:
-                self.read[current] = _read(current) if len(self.read) < _LONGEST else ()
-                pending.extend(v for v in self.read[current] if v not in self.read)
-                continue
-            pending.pop()
-            if current not in self.known:
-                self.known[current] = self._behind(current) or (
-                    current if current.type.dtype in BYTES else None
-                )
-        return self.known[value]
-
-    def _behind(self, value: Value) -> Value | None:
-        sources = {self.known[v] for v in self.read[value]}
-        if len(sources) != 1 or value.node is None:
-            return None
-        (first,) = sources
-        if first is not None:
-            self.steps.append(value.node)
-        return first
+        if value not in self.sources:
+            read = _read(value) if len(self.sources) < _LONGEST else ()
+            self.sources[value] = None
+            behind = {self.source(v) for v in reversed(read)}
+            first = behind.pop() if len(behind) == 1 else None
+            if first is not None and value.node is not None:
+                self.steps.append(value.node)
+            self.sources[value] = first or (value if value.type.dtype in BYTES else None)
+        return self.sources[value]
 
 
 def _read(value: Value) -> tuple[Value, ...]:
