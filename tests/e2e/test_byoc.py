@@ -424,7 +424,7 @@ class OracleModule(byoc.Module):
         return byoc.array_function(run) if name == self.name else None
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("opt_level", [0, 2])
 def test_images_and_further_results_pass_through_unchanged(opt_level: int) -> None:
     b = GraphBuilder()

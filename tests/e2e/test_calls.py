@@ -104,6 +104,7 @@ def test_threads_share_one_session(path: Path, engine: str, threads: int) -> Non
     in_threads(3, work)
 
 
+@pytest.mark.thinned(2)
 @by_engine
 def test_threads_have_sessions_of_their_own(path: Path, engine: str) -> None:
     def work(index: int) -> None:

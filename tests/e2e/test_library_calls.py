@@ -103,6 +103,7 @@ def test_forked_children_call_while_threads_of_the_parent_are_in_calls(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_arguments_that_do_not_fit_are_errors_of_python(library: Path) -> None:
     main = tvm_ffi.load_module(str(library)).main
     x, scale = np.zeros((4, 3), np.float32), np.ones(3, np.float32)

@@ -55,6 +55,7 @@ def test_every_node_case_gives_the_recorded_outputs(name: str) -> None:
     check("node", name)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", OTHER_KINDS)
 def test_a_sample_of_the_exported_cases_gives_the_recorded_outputs(kind: str) -> None:
     for name in imported(kind)[::12]:

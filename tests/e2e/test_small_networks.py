@@ -157,7 +157,7 @@ def test_one_compilation_of_a_network_serves_every_size(
         check(model, compiled, inputs_of(model, sizes), FROM_EVALUATOR[dtype])
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers_are_exact_and_wrap_as_onnxruntime_wraps_them(
     dtype: str, tmp_path: Path

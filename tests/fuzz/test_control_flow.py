@@ -90,6 +90,7 @@ def test_a_number_is_the_same_case_each_time(make: Callable[[int], Case]) -> Non
         }
 
 
+@pytest.mark.slow
 def test_models_have_all_kinds_of_control_flow_and_of_sizes() -> None:
     kinds: Counter[str] = Counter()
     for number in range(90):
@@ -102,6 +103,7 @@ def test_models_have_all_kinds_of_control_flow_and_of_sizes() -> None:
     assert wanted <= set(kinds)
 
 
+@pytest.mark.slow
 def test_networks_have_all_that_exporters_write() -> None:
     kinds: Counter[str] = Counter()
     for number in range(90):

@@ -147,7 +147,7 @@ def test_a_light_model_gives_the_recorded_outputs(path: Path) -> None:
         onnx_suite.assert_close(actual, expected, case.rtol, case.atol)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda p: p.stem)
 def test_a_light_model_imports_and_has_kernels_throughout(path: Path) -> None:
     graph = load(path)

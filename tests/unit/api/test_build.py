@@ -131,6 +131,7 @@ def test_a_function_that_there_is_not_is_said_with_those_there_are(
     assert "get_graph_json" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_one_module_of_two_levels_has_a_function_for_each() -> None:
     text = tw.build(
         small_models.mlp(), target="x86_64", levels=("v2", "v3")

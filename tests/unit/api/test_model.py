@@ -312,6 +312,7 @@ def test_targets_are_the_host_a_text_an_object_or_levels() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_code_for_several_levels_is_in_one_artifact() -> None:
     model = tw.compile(mlp(), target="x86_64", levels=["v2", "v3", "v4"])
     assert len(model.compiled.parts) == 3

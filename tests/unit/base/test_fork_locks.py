@@ -88,6 +88,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
 
 
+@pytest.mark.slow
 def test_a_fork_waits_for_an_import_of_another_thread(tmp_path: Path) -> None:
     """Else the child finds Python's lock of that module locked for ever."""
     subprocess.run([sys.executable, "-c", IMPORTING, tmp_path], check=True, timeout=60)
@@ -158,6 +159,7 @@ def run_beside_a_fork(script: str, *arguments: object, first: str = "") -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_a_section_may_wait_for_the_lock_of_logging_while_another_thread_forks() -> None:
     """Its hook takes that lock before every fork: had it run before ours, nobody would go on."""
     script = """

@@ -124,6 +124,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("where", ["destructor", "callback"])
 def test_an_interrupt_that_python_ignores_comes_again(where: str) -> None:
     assert run(where, "lost").stdout == "went on\n"  # what Python does by itself

@@ -96,6 +96,7 @@ def test_inputs_may_be_fixed_in_shape_or_value(scale_onnx: Path, tmp_path: Path)
     np.testing.assert_array_equal(y[0], [2, 3, 4])
 
 
+@pytest.mark.slow
 def test_machine_code_is_taken_from_the_cache(mlp_onnx: Path, tmp_path: Path) -> None:
     tilewright("compile", mlp_onnx, "-o", tmp_path / "m.vmfb", "-q")
     again = tilewright("compile", mlp_onnx, "-o", tmp_path / "m.vmfb")

@@ -71,6 +71,7 @@ def test_debug_shows_where_an_error_was_raised(
         command_line.tilewright("compile", models / "unknown.onnx")
 
 
+@pytest.mark.slow
 def test_a_misspelt_setting_is_named() -> None:
     finished = tilewright("devices", TILEWRIGHT_JOB="1")
     assert "warning: no setting is called TILEWRIGHT_JOB (did you mean" in finished.stderr
@@ -90,6 +91,7 @@ def test_the_settings_for_watching_passes_work(
     assert (tmp_path / "dump" / "000-input.twir").read_text().startswith("graph @relu(")
 
 
+@pytest.mark.slow
 def test_the_core_can_be_left_out(models: Path) -> None:
     command = (
         "from tilewright.cli import main; from tilewright.runtime import native; "

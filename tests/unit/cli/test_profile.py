@@ -17,6 +17,7 @@ from tilewright.base.outcome import Outcome
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
 
 
+@pytest.mark.slow
 def test_the_table_names_every_kernel(mlp_vmfb: Path) -> None:
     kernels = tilewright("inspect", mlp_vmfb, "--output=plan").out
     done = tilewright("profile", mlp_vmfb, "--calls=2", "--no-limits")

@@ -284,6 +284,7 @@ def test_ctrl_c_at_the_beginning_and_at_the_end_is_no_traceback(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(mlp_vmfb: Path) -> None:
     script = (
         f"{sys.executable} -m tilewright inspect {mlp_vmfb} --output=bytecode | head -n 1"

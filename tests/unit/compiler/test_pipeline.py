@@ -166,6 +166,7 @@ def test_kernels_of_the_cache_are_told_one_by_one(tmp_path: Path) -> None:
     assert count > 1
 
 
+@pytest.mark.slow
 def test_targets_of_equal_forms_share_a_graph_and_its_weights() -> None:
     targets = (Target.parse("x86_64-v3"), Target.parse("c x86_64-v3"))
     compiled = pipeline.compile_model(mlp(), pipeline.CompileOptions(targets=targets))

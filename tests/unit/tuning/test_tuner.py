@@ -255,6 +255,7 @@ def test_a_pattern_that_names_no_kernel_is_said(tmp_path: Path) -> None:
         tune(str(model), budget=1, kernels="nothing", store=tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_the_last_word_has_sessions_of_its_own(
     store: TuningStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

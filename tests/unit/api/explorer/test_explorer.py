@@ -81,6 +81,7 @@ def test_sizes_that_no_input_has_are_refused(model: Path) -> None:
         Explorer(model, dims={"bath": 1})
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("size", [-1, (1 << 20) + 1, 10**30])
 def test_the_first_sizes_are_held_to_the_same_limit(model: Path, size: int) -> None:
     with pytest.raises(UserError, match=r"dims\['batch'\]"):

@@ -74,6 +74,7 @@ def test_names_of_this_machine_are_answered(server: ExplorerServer, host: str) -
     assert ask(server, "/nothing", host=host, site="none")[0] == 404
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said(server: ExplorerServer) -> None:
     with pytest.raises(UserError, match=r"cannot listen on 127(.|\n)*--port=0"):
         ExplorerServer(server.explorer, server.server_port)

@@ -105,6 +105,7 @@ def test_an_old_file_stays_as_it_was_when_linking_fails(
     assert output.read_bytes() == b"old"
 
 
+@pytest.mark.slow
 def test_a_library_and_a_program_may_be_run(source: Path, tmp_path: Path) -> None:
     toolchain = find_toolchain()
     toolchain.link_shared(tmp_path / "answer.so", [source])

@@ -127,7 +127,7 @@ def test_lowering_keeps_what_the_evaluator_computes(case):
 
 
 @needs_x86
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(tiles())
 def test_machine_code_computes_what_the_evaluator_computes(case):
     kernel, dims = product(case)

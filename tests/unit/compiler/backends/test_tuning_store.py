@@ -292,6 +292,7 @@ def test_a_new_store_is_there_with_its_layout_or_not_at_all() -> None:
     made.close()
 
 
+@pytest.mark.slow
 def test_an_artifact_says_what_was_decided(store: TuningStore, tmp_path: Path) -> None:
     point = another_point()
     plain = pipeline.compile_model(product(), options(None))

@@ -79,6 +79,7 @@ def test_every_matrix_of_a_batch_has_factors_of_its_own() -> None:
     assert [part.shape for part in run(x[:0])] == [(0, 18, 18), (0, 18), (0,)]
 
 
+@pytest.mark.slow
 def test_roots_of_open_sizes_are_those_of_the_oracle() -> None:
     run = compiled("cholesky", (ROWS, ROWS))
     for size in (0, 1, 16, 17, 33, 50):

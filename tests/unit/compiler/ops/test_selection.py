@@ -40,6 +40,7 @@ def test_short_and_long_lines_of_one_open_length_have_the_same_order() -> None:
         np.testing.assert_array_equal(values, np.take_along_axis(line, places, 1))
 
 
+@pytest.mark.slow
 def test_few_of_a_line_of_open_length_are_found_as_many_are() -> None:
     """Nine are few of more than 35 blocks of 64; a single line has no loop around it."""
     b = GraphBuilder()

@@ -62,6 +62,7 @@ def check(program: tw.Model, x: np.ndarray, weights: np.ndarray) -> None:
     assert (np.abs(array(program(x)) - wide @ exact) <= 1e-6 * bound).all()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["f8e4m3fn", "f8e5m2"])
 def test_every_finite_float_of_8_bits_is_read_exactly(name: str) -> None:
     every = np.arange(256, dtype=np.uint8)

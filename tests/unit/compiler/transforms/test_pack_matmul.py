@@ -121,6 +121,7 @@ def test_what_others_read_or_no_product_makes_has_none(text: str) -> None:
     assert "pad" not in ops(run(GAPS, text))
 
 
+@pytest.mark.slow
 def test_long_chains_are_looked_at_without_recursion() -> None:
     lines = ["%v0: f32[6, 8] = relu(%x)"]
     lines += [f"%v{n + 1}: f32[6, 8] = mul(%v{n}, %v{n})" for n in range(1500)]

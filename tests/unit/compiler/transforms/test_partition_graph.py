@@ -260,6 +260,7 @@ def test_without_generators_nothing_happens() -> None:
     assert_stays([PartitionGraph()], g("%y: f32[2] = relu(%x) return %y"))
 
 
+@pytest.mark.slow
 @given(graphs(most_steps=16), st.data())
 def test_ways_that_cannot_lead_back_are_not_followed(
     graph: Graph, data: st.DataObject

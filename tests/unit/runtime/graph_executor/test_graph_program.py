@@ -280,6 +280,7 @@ def test_a_heap_with_a_cap_holds_the_storages() -> None:
         GraphModule(executor_module(program)).run()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("count", [3, 2500])
 def test_long_chains_run_whether_their_storages_are_packed_or_not(count: int) -> None:
     made = GraphMaker()

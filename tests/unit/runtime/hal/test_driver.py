@@ -85,6 +85,7 @@ def test_options_that_are_no_numbers_are_refused(option: str) -> None:
         registry.create_device(f"local-task://?{option}")
 
 
+@pytest.mark.slow
 def test_a_drivers_module_is_imported_when_the_driver_is_asked_for() -> None:
     script = (
         "import sys\n"

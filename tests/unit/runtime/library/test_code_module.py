@@ -128,6 +128,7 @@ def test_a_kernel_takes_types_that_numpy_does_not_exchange_and_names_what_is_no_
         lib[name](tensor_of(x), None, tensor_of(y))
 
 
+@pytest.mark.slow
 def test_c_calls_them_by_the_header(folder: Path) -> None:
     (folder / "caller.c").write_text(CALLER)
     words = [compiler(), "-Wall", "-Werror", "caller.c", "./kernels.so", "-o", "caller"]

@@ -126,6 +126,7 @@ thread.join()
 """
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_finds_the_heap_free(core: ModuleType) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKING, core.__name__]

@@ -380,7 +380,7 @@ small.run(None, [])
     assert finish(process) == "interrupted\n"  # a run that is not cut says "finished"
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "pool"),
     [("native", "None"), ("native", "native.Pool(2)"), ("fallback", "None")],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from fakes.vm_modules import arithmetic_module
 from tilewright.base.errors import TilewrightError
 from tilewright.formats.vmfb import archive_bytes, read_archive
@@ -14,6 +16,7 @@ from tilewright.runtime.vm.ref import Instance
 MUTATIONS = 25
 
 
+@pytest.mark.thinned(2)
 def test_mutated_arithmetic_runs_or_is_refused() -> None:
     data = archive_bytes(arithmetic_module())
     code = bytes(read_archive(data).bytecode)

@@ -265,6 +265,7 @@ def test_what_llvm_cannot_go_on_with_is_an_error_that_names_kernel_and_target():
         pool.stop()
 
 
+@pytest.mark.slow
 def test_this_process_never_loads_llvm():
     script = (
         "import importlib.util, sys\n"

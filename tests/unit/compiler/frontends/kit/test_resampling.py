@@ -39,6 +39,7 @@ def test_computed_scales_and_regions_are_numbers_that_come_late(coordinates: str
         both("Resize", arrays, [1, 2], mode="nearest", nearest_mode=rule, **option)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("scales", [(0.6, 1.7), (2.0, 1.0)])
 def test_half_pixels_of_tensorflow_are_what_onnxruntime_has(
     scales: tuple[float, float],

@@ -116,6 +116,7 @@ def test_a_category_that_is_not_known_fails_the_call_where_the_model_says_so(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "transform",
     ["SOFTMAX", *(pytest.param(t, marks=pytest.mark.slow) for t in ("NONE", "LOGISTIC"))],
@@ -151,6 +152,7 @@ def random_trees(count: int, depth: int, features: int, mode: str) -> dict[str, 
     return columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     [

@@ -88,6 +88,7 @@ def test_the_first_step_may_have_a_graph_of_its_own() -> None:
     assert greedy(init_decoder=decoder(1)).tolist() != greedy().tolist()
 
 
+@pytest.mark.slow
 def test_tokens_that_stand_there_are_less_likely() -> None:
     found = greedy(None, np.array([5.0], np.float32))
     assert found.tolist() != greedy().tolist()
@@ -190,6 +191,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(options: dict[str, object]
         assert ((ours > 0) == (other > 0)).all()
 
 
+@pytest.mark.slow
 def test_a_draw_from_one_token_is_the_most_likely_one() -> None:
     ids = whole(*PROMPT)
     options = {"decoder": decoder(0), "eos_token_id": NEVER, "pad_token_id": 0}

@@ -46,6 +46,7 @@ def test_blocks_are_added_up_where_data_says(name: str) -> None:
     both("Col2Im", arrays, [1, 2], **form)
 
 
+@pytest.mark.slow
 def test_only_the_image_may_be_data() -> None:
     arrays = [floats(1, 12, 6), np.array([4, 3]), np.array([2, 2])]
     constant = onnx_models.one_node("Col2Im", arrays, constants=[1, 2])

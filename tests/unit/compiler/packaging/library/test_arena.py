@@ -29,6 +29,7 @@ def short_lives(chance: random.Random, count: int) -> list[Block]:
     return [Block(size, i, i + chance.randrange(0, 4)) for i, size in enumerate(sizes)]
 
 
+@pytest.mark.slow
 def test_offsets_and_size_are_those_of_python(tmp_path: Path) -> None:
     chance = random.Random(3)
     cases = [random_blocks(chance) for _ in range(200)]

@@ -141,6 +141,7 @@ def test_a_number_of_threads_is_the_same_in_c_and_in_python(
         assert found.startswith(told)
 
 
+@pytest.mark.slow
 def test_quotas_are_those_that_python_finds(tmp_path: Path) -> None:
     roots = [write(tmp_path / str(i), files) for i, (files, _) in enumerate(CASES.values())]
     out = run_place(

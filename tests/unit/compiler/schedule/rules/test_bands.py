@@ -143,6 +143,7 @@ def test_a_band_is_a_workgroup_and_what_lies_between_is_its_own() -> None:
     assert not [b for b in changed.locals if b.space is Space.DEVICE]
 
 
+@pytest.mark.slow
 def test_a_border_around_the_result_is_in_the_same_grid() -> None:
     kernel = pair(1, 6, 5, 17, 9, border=1)
     changed = schedule(kernel, SMALL)

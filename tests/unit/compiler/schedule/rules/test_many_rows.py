@@ -156,6 +156,7 @@ def test_there_is_nothing_to_decide_where_rows_are_known() -> None:
     assert note == "many_rows: 'factors' is made once for all rows"
 
 
+@pytest.mark.slow
 def test_a_single_panel_makes_factors_as_it_multiplies() -> None:
     kernel = words(20, 16)
     changed = schedule(kernel, V3)

@@ -108,7 +108,7 @@ def test_few_columns_of_an_open_number_have_tiles_of_half_the_width(
         assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(13)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize("batch", [(B,), (3, B), (A, B)], ids=str)
 def test_products_of_an_open_number_of_matrices_are_shared_out(
@@ -170,7 +170,7 @@ def test_half_of_three_vectors_is_two() -> None:
         assert_same(naive, done, {"M": 5, "K": 3, "N": columns})
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
 def test_few_columns_behind_the_panels_are_read_where_they_lie(

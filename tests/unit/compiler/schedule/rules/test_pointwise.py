@@ -128,7 +128,7 @@ def test_nothing_is_asked_in_the_loop_over_whole_vectors(size: str) -> None:
         assert_same(kernel, changed, dims={"n": count} if size == "n" else {})
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["v3", "v4"])
 @pytest.mark.parametrize("perm", [(1, 2, 0), (2, 0, 1), (2, 1, 0)])
 def test_rows_of_open_length_may_fill_no_vector(perm: Sequence[int], level: str) -> None:

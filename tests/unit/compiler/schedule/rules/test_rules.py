@@ -104,7 +104,7 @@ def test_a_fused_product_becomes_register_tiles(rows: int, columns: int) -> None
     assert_same(kernel, changed)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rows", [1, 3, 12, 13, 30])
 def test_a_product_with_open_rows_handles_every_remainder(rows: int) -> None:
     kernel = fused(40, M)

@@ -104,7 +104,7 @@ def test_the_best_point_of_a_kernel_has_them() -> None:
     assert 4 * math.prod(waiting[0].shape) <= MESH.l2.size_bytes // 2
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("rows", "depth", "columns", "steps"),
     [(29, 32, 70, 8), (13, 16, 32, 8), (2, 24, 1, 8), (14, 64, 100, 32), (3, 48, 33, 16)],
