@@ -11,20 +11,7 @@ from typing import Final, final
 
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Buffer,
-    Compare,
-    Const,
-    Expression,
-    Fma,
-    For,
-    If,
-    Index,
-    Load,
-    Statement,
-    Store,
-)
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.rewrite import (
     buffers_of,
     is_target,
@@ -46,26 +33,26 @@ Fact = tuple[Dim, Dim]
 class Access:
     """One load or store.  `inner`: the loops between the analysed body and the access."""
 
-    buffer: Buffer
+    buffer: ir.Buffer
     indices: tuple[Dim, ...]
     write: bool
-    inner: tuple[For, ...]
+    inner: tuple[ir.For, ...]
     update: str | None = None  # the operator when it belongs to `T[i] = T[i] op e`
-    statement: Statement | None = None
+    statement: ir.Statement | None = None
     lanes: int = 1
     facts: tuple[
         Fact, ...
     ] = ()  # what the guards between the body and the access establish
     stride: int = 1  # elements from one lane to the next
-    guards: tuple[Expression, ...] = ()  # the conditions of those guards
+    guards: tuple[ir.Expression, ...] = ()  # the conditions of those guards
 
 
 def accesses(
-    body: Sequence[Statement],
-    inner: tuple[For, ...] = (),
+    body: Sequence[ir.Statement],
+    inner: tuple[ir.For, ...] = (),
     facts: tuple[Fact, ...] = (),
-    guards: tuple[Expression, ...] = (),
-    of: Buffer | None = None,
+    guards: tuple[ir.Expression, ...] = (),
+    of: ir.Buffer | None = None,
 ) -> list[Access]:
     """Every access in `body`, in program order (a store's loads before its write).
 
@@ -80,7 +67,7 @@ def accesses(
     for statement in body:
         if of is not None and of not in buffers_of(statement):
             continue
-        store = statement if isinstance(statement, Store) else None
+        store = statement if isinstance(statement, ir.Store) else None
         update = None if store is None else update_operator(store)
         for load in loads_of(statement):
             if of is not None and load.buffer is not of:
@@ -101,9 +88,9 @@ def accesses(
                     facts, store.stride, guards,
                 )
             )  # fmt: skip
-        elif isinstance(statement, For):
+        elif isinstance(statement, ir.For):
             found += accesses(statement.body, (*inner, statement), facts, guards, of)
-        elif isinstance(statement, If):
+        elif isinstance(statement, ir.If):
             more = tuple(known_facts((statement,)))
             inside = (*guards, statement.condition)
             found += accesses(statement.body, inner, (*facts, *more), inside, of)
@@ -117,32 +104,34 @@ def is_masked(access: Access) -> bool:
 
 
 @functools.lru_cache(maxsize=_KNOWN_STORES)
-def update_operator(store: Store) -> str | None:
+def update_operator(store: ir.Store) -> str | None:
     """The operator of `T[i] = T[i] op e` (e free of T), `add` for an fma; None otherwise."""
     value, rest = store.value, ()
-    if isinstance(value, Binary) and value.op in COMMUTATIVE:
+    if isinstance(value, ir.Binary) and value.op in COMMUTATIVE:
         if is_target(value.left, store):
             rest = (value.right,)
         elif is_target(value.right, store):
             rest = (value.left,)
         op = value.op
-    elif isinstance(value, Fma) and is_target(value.c, store):
+    elif isinstance(value, ir.Fma) and is_target(value.c, store):
         rest, op = (value.a, value.b), "add"
     else:
         return None
     free = all(
-        not (isinstance(part, Load) and part.buffer is store.buffer)
+        not (isinstance(part, ir.Load) and part.buffer is store.buffer)
         for root in rest
         for part in subexpressions(root)
     )
     return op if rest and free else None
 
 
-def known_facts(path: Sequence[Statement]) -> list[Fact]:
+def known_facts(path: Sequence[ir.Statement]) -> list[Fact]:
     """What holds inside the guards on a path."""
     found: list[Fact] = []
     for statement in path:
-        if not isinstance(statement, If) or not isinstance(statement.condition, Compare):
+        if not isinstance(statement, ir.If) or not isinstance(
+            statement.condition, ir.Compare
+        ):
             continue
         sides = index_sides(statement.condition)
         if sides is not None:
@@ -165,13 +154,13 @@ _SAYS: Final[Mapping[str, Callable[[Dim, Dim], tuple[Fact, ...]]]] = {
 }
 
 
-def index_sides(condition: Compare) -> tuple[Dim, Dim] | None:
+def index_sides(condition: ir.Compare) -> tuple[Dim, Dim] | None:
     """Both sides of a comparison of indices that no memory decides."""
     sides: list[Dim] = []
     for side in (condition.left, condition.right):
-        if isinstance(side, Index) and side.lanes == 1:
+        if isinstance(side, ir.Index) and side.lanes == 1:
             sides.append(side.dim)
-        elif isinstance(side, Const) and side.lanes == 1 and side.dtype.is_integer:
+        elif isinstance(side, ir.Const) and side.lanes == 1 and side.dtype.is_integer:
             sides.append(int(side.value))
         else:
             return None

@@ -18,15 +18,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import Access, accesses, loads_of
 from tilewright.compiler.analysis.proofs import disjoint, distinct, within
-from tilewright.compiler.kernel.ir import (
-    Buffer,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Space,
-    Statement,
-)
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.rewrite import (
     buffers_of,
     buffers_written,
@@ -44,10 +36,10 @@ def conflict(
     first: Iterable[Access],
     second: Sequence[Access],
     shared: Sequence[Symbol],
-    ignore: AbstractSet[Buffer] = frozenset(),
+    ignore: AbstractSet[ir.Buffer] = frozenset(),
     *,
     updates_commute: bool = True,
-) -> Buffer | None:
+) -> ir.Buffer | None:
     """A buffer of which two accesses, at least one writing, may touch the same element in unequal iterations.
 
     Updates with the same commutative operator are none, unless `updates_commute` is False.
@@ -60,7 +52,7 @@ def conflict(
     return None
 
 
-def overlap(first: Iterable[Access], second: Sequence[Access]) -> Buffer | None:
+def overlap(first: Iterable[Access], second: Sequence[Access]) -> ir.Buffer | None:
     """A buffer of which two accesses, at least one writing, may touch the same element at all."""
     first = tuple(first)
     changed = _changed(first) | _changed(second)
@@ -83,12 +75,12 @@ def _meeting(
             yield a, b
 
 
-def _changed(found: Iterable[Access]) -> frozenset[Buffer]:
+def _changed(found: Iterable[Access]) -> frozenset[ir.Buffer]:
     """The buffers that accesses write."""
     return frozenset(access.buffer for access in found if access.write)
 
 
-def _moves(access: Access, changed: AbstractSet[Buffer]) -> bool:
+def _moves(access: Access, changed: AbstractSet[ir.Buffer]) -> bool:
     """Whether an index is read from memory that changes: equal text is no equal value then."""
     if not any(map(symbolic.opaques, access.indices)):
         return False
@@ -101,7 +93,7 @@ def _moves(access: Access, changed: AbstractSet[Buffer]) -> bool:
 
 
 def _are_apart(
-    a: Access, b: Access, shared: Sequence[Symbol], changed: AbstractSet[Buffer]
+    a: Access, b: Access, shared: Sequence[Symbol], changed: AbstractSet[ir.Buffer]
 ) -> bool:
     """Whether two accesses surely meet in no two iterations."""
     if _moves(a, changed) or _moves(b, changed):
@@ -122,12 +114,12 @@ def _are_numbered_differently(a: Access, b: Access) -> bool:
 
 
 def carried(
-    loop: For,
+    loop: ir.For,
     outer: Sequence[Symbol] = (),
     *,
-    scope: Sequence[Statement],
+    scope: Sequence[ir.Statement],
     updates_commute: bool = True,
-) -> Buffer | None:
+) -> ir.Buffer | None:
     """The buffer by which two iterations of `loop` (or of `outer` loops around it) depend on each other.
 
     Buffers private to an iteration (and not read elsewhere in `scope`) carry nothing; updates
@@ -140,7 +132,7 @@ def carried(
     return conflict(writes, found, shared, private, updates_commute=updates_commute)
 
 
-def check_fixed(loops: Iterable[For], body: Sequence[Statement]) -> None:
+def check_fixed(loops: Iterable[ir.For], body: Sequence[ir.Statement]) -> None:
     """Check that `body` may run between two looks at how often `loops` run.
 
     A loop runs as often as its extent said at first; code that looks again must find the same.
@@ -154,7 +146,7 @@ def check_fixed(loops: Iterable[For], body: Sequence[Statement]) -> None:
             )
 
 
-def check_guard_fixed(guard: If, body: Sequence[Statement]) -> None:
+def check_guard_fixed(guard: ir.If, body: Sequence[ir.Statement]) -> None:
     """Check that `body` may run between two tests of a guard.
 
     Raises: ScheduleError if `body` changes memory that the condition reads.
@@ -164,48 +156,50 @@ def check_guard_fixed(guard: If, body: Sequence[Statement]) -> None:
         raise ScheduleError(f"'{found.name}' decides whether code runs that changes it")
 
 
-def _written(values: Iterable[Expression], body: Sequence[Statement]) -> Buffer | None:
+def _written(
+    values: Iterable[ir.Expression], body: Sequence[ir.Statement]
+) -> ir.Buffer | None:
     """A buffer that `values` read and `body` writes."""
     read = {load.buffer for value in values for load in loads(value)}
     return next((b for b in buffers_written(body) if b in read), None) if read else None
 
 
-def private_buffers(body: Sequence[Statement]) -> list[Buffer]:
+def private_buffers(body: Sequence[ir.Statement]) -> list[ir.Buffer]:
     """Local buffers of which `body` reads only what it wrote before, in the same run of `body`.
 
     The caller must know that nothing after `body` reads them (`live_outside`).
     """
-    if all(b.space is Space.DEVICE for s in body for b in buffers_of(s)):
+    if all(b.space is ir.Space.DEVICE for s in body for b in buffers_of(s)):
         return []
     found = accesses(body)
     changed = _changed(found)
-    local = [a.buffer for a in found if a.write and a.buffer.space is not Space.DEVICE]
+    local = [a.buffer for a in found if a.write and a.buffer.space is not ir.Space.DEVICE]
     own = ((b, [a for a in found if a.buffer is b]) for b in dict.fromkeys(local))
     return [b for b, order in own if _reads_its_own(order, changed)]
 
 
-def is_private(body: Sequence[Statement], buffer: Buffer) -> bool:
+def is_private(body: Sequence[ir.Statement], buffer: ir.Buffer) -> bool:
     """Whether `buffer` is one of the `private_buffers` of `body`."""
-    return buffer.space is not Space.DEVICE and reads_its_own(body, buffer)
+    return buffer.space is not ir.Space.DEVICE and reads_its_own(body, buffer)
 
 
-def reads_its_own(body: Sequence[Statement], buffer: Buffer) -> bool:
+def reads_its_own(body: Sequence[ir.Statement], buffer: ir.Buffer) -> bool:
     """Whether code writes a buffer, wherever it lies, and reads of it only what it wrote before."""
     order = accesses(body, of=buffer)
     is_written = any(access.write for access in order)
     return is_written and _reads_its_own(order, buffers_written(body).keys())
 
 
-def _reads_its_own(order: Sequence[Access], changed: AbstractSet[Buffer]) -> bool:
+def _reads_its_own(order: Sequence[Access], changed: AbstractSet[ir.Buffer]) -> bool:
     return _written_first(order) and not any(_moves(a, changed) for a in order)
 
 
-def lines_of_an_iteration(kernel: Kernel, outer: For) -> list[Buffer]:
+def lines_of_an_iteration(kernel: ir.Kernel, outer: ir.For) -> list[ir.Buffer]:
     """Temporaries in device memory that an iteration of a loop writes before it reads them, and that nothing else reads."""
     return [
         buffer
         for buffer in kernel.locals
-        if buffer.space is Space.DEVICE
+        if buffer.space is ir.Space.DEVICE
         and buffer.data is None
         and not live_outside(kernel.body, outer, buffer)
         and reads_its_own(outer.body, buffer)
@@ -299,10 +293,10 @@ def _mentions(dim: Dim, names: Iterable[str]) -> bool:
     return any(name in dim.names for name in names) or any(True for _ in payloads(dim))
 
 
-def _spans(x: Dim, y: Dim, own: dict[str, For], read: Access) -> bool:
+def _spans(x: Dim, y: Dim, own: dict[str, ir.For], read: Access) -> bool:
     """Whether the written range `x` over its `own` loops contains every value of `y`."""
     mentioned = [name for name in own if _mentions(x, (name,))]
-    ordered: list[tuple[int, For]] = []
+    ordered: list[tuple[int, ir.For]] = []
     rest = x
     for name in mentioned:
         split = symbolic.linear(rest, name)
@@ -319,20 +313,20 @@ def _spans(x: Dim, y: Dim, own: dict[str, For], read: Access) -> bool:
 
 
 def only_inside(
-    buffers: Iterable[Buffer], body: Sequence[Statement], part: Statement
-) -> list[Buffer]:
+    buffers: Iterable[ir.Buffer], body: Sequence[ir.Statement], part: ir.Statement
+) -> list[ir.Buffer]:
     """Those of `buffers` that nothing in `body` outside `part` touches."""
     wanted = list(buffers)
     touched = _touched_outside(body, part) if wanted else ()
     return [buffer for buffer in wanted if buffer not in touched]
 
 
-def _touched_outside(body: Sequence[Statement], part: Statement) -> set[Buffer]:
-    found: set[Buffer] = set()
+def _touched_outside(body: Sequence[ir.Statement], part: ir.Statement) -> set[ir.Buffer]:
+    found: set[ir.Buffer] = set()
     for statement in body:
         if statement is part:
             continue
-        if isinstance(statement, (For, If)) and may_hold(statement, part):
+        if isinstance(statement, (ir.For, ir.If)) and may_hold(statement, part):
             found.update(load.buffer for load in loads_of(statement))
             found |= _touched_outside(statement.body, part)
         else:
@@ -340,6 +334,8 @@ def _touched_outside(body: Sequence[Statement], part: Statement) -> set[Buffer]:
     return found
 
 
-def live_outside(body: Sequence[Statement], part: Statement, buffer: Buffer) -> bool:
+def live_outside(
+    body: Sequence[ir.Statement], part: ir.Statement, buffer: ir.Buffer
+) -> bool:
     """Whether anything in `body` outside `part` touches `buffer`."""
     return buffer in _touched_outside(body, part)

@@ -17,42 +17,28 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import Mutator, dims_of, fields_of
-from tilewright.compiler.kernel.ir import (
-    AccessMode,
-    Body,
-    Buffer,
-    Const,
-    Expression,
-    For,
-    If,
-    Index,
-    Kernel,
-    Load,
-    Statement,
-    Store,
-    walk,
-)
 from tilewright.compiler.kernel.text import expression_text
 
 _KNOWN_STATEMENTS: Final = 4096
 """Statements whose loads are remembered: those of a few kernels."""
 
-ExpressionMap = Callable[[Expression], Expression]
-StatementMap = Callable[[Statement], "Statement | Sequence[Statement]"]
+ExpressionMap = Callable[[ir.Expression], ir.Expression]
+StatementMap = Callable[[ir.Statement], ir.Statement | Sequence[ir.Statement]]
 
 # --- data-dependent indices ------------------------------------------------------------------
 
 
-def as_index(value: Expression) -> Dim:
+def as_index(value: ir.Expression) -> Dim:
     """An integer expression as an index; loads become one opaque atom.
 
     Equal expressions give equal indices (the atom's key is the text of the expression).  A vector
     gives every lane of the access its own index (after vectorization only).
     """
-    if isinstance(value, Index) and value.lanes == 1:
+    if isinstance(value, ir.Index) and value.lanes == 1:
         return value.dim
-    if isinstance(value, Const) and value.lanes == 1:
+    if isinstance(value, ir.Const) and value.lanes == 1:
         return int(value.value)
     if not value.dtype.is_integer:
         raise InternalError(f"an index must be an integer, got {value.dtype}")
@@ -61,32 +47,32 @@ def as_index(value: Expression) -> Dim:
 
 def lane_index(lanes: int) -> Dim:
     """The number of the lane as an index of a vector access."""
-    lane = Index(0, dtypes.i64, lanes, 1)
+    lane = ir.Index(0, dtypes.i64, lanes, 1)
     return symbolic.opaque(lane, f"<lane of {lanes}>") if lanes > 1 else 0
 
 
-def from_index(dim: Dim, dtype: DType = dtypes.i64) -> Expression:
+def from_index(dim: Dim, dtype: DType = dtypes.i64) -> ir.Expression:
     """The value of an index: the inverse of `as_index`."""
     if isinstance(dim, int):
-        return Const(dim, dtype)
+        return ir.Const(dim, dtype)
     payload = opaque_expression(dim)
     if payload is not None and payload.dtype is dtype:
         return payload
-    return Index(dim, dtype)
+    return ir.Index(dim, dtype)
 
 
-def opaque_expression(dim: Dim) -> Expression | None:
+def opaque_expression(dim: Dim) -> ir.Expression | None:
     """The expression behind `dim` when it is exactly one opaque atom."""
     atom = symbolic.only_atom(dim)
-    if not isinstance(atom, Opaque) or not isinstance(atom.payload, Expression):
+    if not isinstance(atom, Opaque) or not isinstance(atom.payload, ir.Expression):
         return None
     return atom.payload
 
 
-def payloads(dim: Dim) -> Iterator[Expression]:
+def payloads(dim: Dim) -> Iterator[ir.Expression]:
     """The expressions inside the opaque atoms of `dim`."""
     for atom in symbolic.opaques(dim):
-        if isinstance(atom.payload, Expression):
+        if isinstance(atom.payload, ir.Expression):
             yield atom.payload
 
 
@@ -111,16 +97,16 @@ class Rewriter(Mutator):
         self,
         *,
         dims: Mapping[str, Dim] | None = None,
-        buffers: Mapping[Buffer, Buffer] | None = None,
+        buffers: Mapping[ir.Buffer, ir.Buffer] | None = None,
         expression: ExpressionMap | None = None,
         statement: StatementMap | None = None,
     ) -> None:
         self.dims: Mapping[str, Dim] = dims or {}
-        self.buffers: Mapping[Buffer, Buffer] = buffers or {}
+        self.buffers: Mapping[ir.Buffer, ir.Buffer] = buffers or {}
         self.on_expression: ExpressionMap | None = expression
         self.on_statement: StatementMap | None = statement
         # id -> (the original, kept alive; its image)
-        self._memo: dict[int, tuple[Expression, Expression]] = {}
+        self._memo: dict[int, tuple[ir.Expression, ir.Expression]] = {}
         # The same of indices: what was shared stays shared, and so do the answers that each keeps.
         self._dims: dict[int, tuple[Expr, Dim]] = {}
 
@@ -142,38 +128,40 @@ class Rewriter(Mutator):
 
     def _changes(self, atom: Opaque) -> bool:
         payload = atom.payload
-        return isinstance(payload, Expression) and self.expression(payload) is not payload
+        return (
+            isinstance(payload, ir.Expression) and self.expression(payload) is not payload
+        )
 
     def _opaque(self, atom: Opaque) -> Dim:
-        if not isinstance(atom.payload, Expression):
+        if not isinstance(atom.payload, ir.Expression):
             return Expr.of_atom(atom)
         image = self.expression(atom.payload)
         return Expr.of_atom(atom) if image is atom.payload else as_index(image)
 
-    def expression(self, value: Expression) -> Expression:
+    def expression(self, value: ir.Expression) -> ir.Expression:
         """The image of an expression."""
         known = self._memo.get(id(value))
         if known is not None:
             return known[1]
         image = self.rebuilt(value)
-        if image is not value and isinstance(image, Index):
+        if image is not value and isinstance(image, ir.Index):
             image = _decided(image)
         if self.on_expression is not None:
             image = self.on_expression(image)
         self._memo[id(value)] = (value, image)
         return image
 
-    def buffer(self, buffer: Buffer) -> Buffer:
+    def buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         """The buffer that takes the place of another."""
         return self.buffers.get(buffer, buffer)
 
-    def statement(self, statement: Statement) -> Sequence[Statement]:
+    def statement(self, statement: ir.Statement) -> Sequence[ir.Statement]:
         """The image of a statement, usually one."""
         image = self.rebuilt(statement)
         if self.on_statement is None:
             return (image,)
         result = self.on_statement(image)
-        return (result,) if isinstance(result, Statement) else tuple(result)
+        return (result,) if isinstance(result, ir.Statement) else tuple(result)
 
     def variable(self, var: Symbol) -> Symbol:
         """A loop's variable, which may become another one only."""
@@ -186,10 +174,10 @@ class Rewriter(Mutator):
         return renamed
 
 
-def _decided(value: Index) -> Expression:
+def _decided(value: ir.Index) -> ir.Expression:
     """An index that has become a number is one."""
     if isinstance(value.dim, int) and value.lanes == 1:
-        return Const(value.dim, value.dtype)
+        return ir.Const(value.dim, value.dtype)
     return value
 
 
@@ -200,21 +188,23 @@ def as_symbol(dim: Dim) -> Symbol | None:
 
 
 def map_body(
-    body: Sequence[Statement],
+    body: Sequence[ir.Statement],
     *,
     expression: ExpressionMap | None = None,
     statement: StatementMap | None = None,
-) -> Body:
+) -> ir.Body:
     """The maps applied to every expression and statement of `body`."""
     return Rewriter(expression=expression, statement=statement).body(body)
 
 
-def substitute(body: Sequence[Statement], dims: Mapping[str, Dim]) -> Body:
+def substitute(body: Sequence[ir.Statement], dims: Mapping[str, Dim]) -> ir.Body:
     """`body` with symbols replaced; loops of replaced variables must have gone or be renamed."""
     return Rewriter(dims=dims).body(body)
 
 
-def body_if_defined(body: Sequence[Statement], dims: Mapping[str, Dim]) -> Body | None:
+def body_if_defined(
+    body: Sequence[ir.Statement], dims: Mapping[str, Dim]
+) -> ir.Body | None:
     """`body` with symbols replaced; None where that makes a divisor 0, as a size of 2 does that of `n // 8`."""
     try:
         return substitute(body, dims)
@@ -222,7 +212,7 @@ def body_if_defined(body: Sequence[Statement], dims: Mapping[str, Dim]) -> Body 
         return None
 
 
-def substitute_expression(value: Expression, dims: Mapping[str, Dim]) -> Expression:
+def substitute_expression(value: ir.Expression, dims: Mapping[str, Dim]) -> ir.Expression:
     """`value` with symbols replaced."""
     return Rewriter(dims=dims).expression(value)
 
@@ -242,16 +232,18 @@ def dim_if_defined(value: Dim, dims: Mapping[str, Dim]) -> Dim | None:
         return None
 
 
-def replace_buffers(body: Sequence[Statement], buffers: Mapping[Buffer, Buffer]) -> Body:
+def replace_buffers(
+    body: Sequence[ir.Statement], buffers: Mapping[ir.Buffer, ir.Buffer]
+) -> ir.Body:
     """`body` with other buffers at the same indices."""
     return Rewriter(buffers=buffers).body(body)
 
 
 def with_body(
-    kernel: Kernel, body: Body, *, locals_: Iterable[Buffer] | None = None
-) -> Kernel:
+    kernel: ir.Kernel, body: ir.Body, *, locals_: Iterable[ir.Buffer] | None = None
+) -> ir.Kernel:
     """`kernel` with another body (and other local buffers)."""
-    return Kernel(
+    return ir.Kernel(
         kernel.name,
         kernel.parameters,
         kernel.dims,
@@ -262,7 +254,7 @@ def with_body(
     )
 
 
-def rename_loops(body: Sequence[Statement], names: FreshNames) -> Body:
+def rename_loops(body: Sequence[ir.Statement], names: FreshNames) -> ir.Body:
     """A copy of `body` whose loop variables have fresh names (and their old bounds)."""
     renamed: dict[str, Dim] = {}
     for loop in loops(body):
@@ -274,10 +266,10 @@ def rename_loops(body: Sequence[Statement], names: FreshNames) -> Body:
 # --- collecting ------------------------------------------------------------------------------
 
 
-def parts(value: Expression | Statement) -> tuple[Expression, ...]:
+def parts(value: ir.Expression | ir.Statement) -> tuple[ir.Expression, ...]:
     """The expressions directly below a node, inside its indices too; not those in the body of a statement."""
     fields = fields_of(value)
-    below: tuple[Expression, ...] = fields.operands(value)
+    below: tuple[ir.Expression, ...] = fields.operands(value)
     if not fields.has_dims:
         return below
     for dim in fields.dims(value):
@@ -286,7 +278,7 @@ def parts(value: Expression | Statement) -> tuple[Expression, ...]:
     return below
 
 
-def subexpressions(*values: Expression) -> Iterator[Expression]:
+def subexpressions(*values: ir.Expression) -> Iterator[ir.Expression]:
     """Expressions and everything below them, inside indices too; shared parts once."""
     seen: set[int] = set()
     stack = [*reversed(values)]
@@ -301,22 +293,22 @@ def subexpressions(*values: Expression) -> Iterator[Expression]:
             stack.extend(below)
 
 
-def expressions(body: Sequence[Statement]) -> Iterator[Expression]:
+def expressions(body: Sequence[ir.Statement]) -> Iterator[ir.Expression]:
     """Every expression in `body`."""
-    for statement in walk(body):
+    for statement in ir.walk(body):
         for root in parts(statement):
             yield from subexpressions(root)
 
 
-def loads(code: Expression | Sequence[Statement]) -> list[Load]:
+def loads(code: ir.Expression | Sequence[ir.Statement]) -> list[ir.Load]:
     """Every load in an expression or body."""
-    if isinstance(code, Expression):
-        return [e for e in subexpressions(code) if isinstance(e, Load)]
-    return [load for statement in walk(code) for load in loads_of(statement)]
+    if isinstance(code, ir.Expression):
+        return [e for e in subexpressions(code) if isinstance(e, ir.Load)]
+    return [load for statement in ir.walk(code) for load in loads_of(statement)]
 
 
 @functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
-def loads_of(statement: Statement) -> tuple[Load, ...]:
+def loads_of(statement: ir.Statement) -> tuple[ir.Load, ...]:
     """The loads of one statement itself, those in indices included.
 
     Checks ask for them again and again while most of a kernel stays as it is; statements are frozen and
@@ -326,67 +318,67 @@ def loads_of(statement: Statement) -> tuple[Load, ...]:
         part
         for root in parts(statement)
         for part in subexpressions(root)
-        if isinstance(part, Load)
+        if isinstance(part, ir.Load)
     )
 
 
-def is_target(value: Expression, place: Load | Store) -> bool:
+def is_target(value: ir.Expression, place: ir.Load | ir.Store) -> bool:
     """Whether a value is read from where a store writes, or from where a load reads."""
     return (
-        isinstance(value, Load)
+        isinstance(value, ir.Load)
         and value.buffer is place.buffer
         and value.indices == place.indices
     )
 
 
-def stores(body: Sequence[Statement]) -> list[Store]:
+def stores(body: Sequence[ir.Statement]) -> list[ir.Store]:
     """Every store in `body`, in order."""
-    return [s for s in walk(body) if isinstance(s, Store)]
+    return [s for s in ir.walk(body) if isinstance(s, ir.Store)]
 
 
-def loops(body: Sequence[Statement]) -> list[For]:
+def loops(body: Sequence[ir.Statement]) -> list[ir.For]:
     """Every loop in `body`, outer before inner."""
-    found: list[For] = []
+    found: list[ir.For] = []
     for statement in body:
-        if isinstance(statement, (For, If)):
+        if isinstance(statement, (ir.For, ir.If)):
             found += loops_of(statement)
     return found
 
 
 @functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
-def loops_of(nest: For | If) -> tuple[For, ...]:
+def loops_of(nest: ir.For | ir.If) -> tuple[ir.For, ...]:
     """The loops of a nest, itself included, outer before inner; remembered as `loads_of` are."""
     inner = loops(nest.body)
-    return (nest, *inner) if isinstance(nest, For) else (*inner,)
+    return (nest, *inner) if isinstance(nest, ir.For) else (*inner,)
 
 
-def may_hold(nest: For | If, target: Statement) -> bool:
+def may_hold(nest: ir.For | ir.If, target: ir.Statement) -> bool:
     """False for a nest that surely does not hold `target`: the loops of one are known."""
-    return not isinstance(target, For) or target in loops_of(nest)
+    return not isinstance(target, ir.For) or target in loops_of(nest)
 
 
 @functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
-def buffers_of(statement: Statement) -> frozenset[Buffer]:
+def buffers_of(statement: ir.Statement) -> frozenset[ir.Buffer]:
     """What a statement, or what is in it, loads and stores; remembered as `loads_of` are."""
     found = {load.buffer for load in loads_of(statement)}
-    if isinstance(statement, Store):
+    if isinstance(statement, ir.Store):
         found.add(statement.buffer)
-    elif isinstance(statement, (For, If)):
+    elif isinstance(statement, (ir.For, ir.If)):
         found.update(*map(buffers_of, statement.body))
     return frozenset(found)
 
 
-def only_statement(body: Body) -> Statement | None:
+def only_statement(body: ir.Body) -> ir.Statement | None:
     """The single statement of `body`, if there is just one."""
     return body[0] if len(body) == 1 else None
 
 
-def buffers_read(body: Sequence[Statement]) -> dict[Buffer, None]:
+def buffers_read(body: Sequence[ir.Statement]) -> dict[ir.Buffer, None]:
     """The buffers loaded in `body`, in order of first appearance."""
     return {load.buffer: None for load in loads(body)}
 
 
-def buffers_written(body: Sequence[Statement]) -> dict[Buffer, None]:
+def buffers_written(body: Sequence[ir.Statement]) -> dict[ir.Buffer, None]:
     """The buffers stored in `body`, in order of first appearance."""
     return {store.buffer: None for store in stores(body)}
 
@@ -414,7 +406,7 @@ def dim_symbols(dim: Dim) -> frozenset[Symbol]:
     return frozenset(found)
 
 
-def expression_symbols(value: Expression) -> frozenset[Symbol]:
+def expression_symbols(value: ir.Expression) -> frozenset[Symbol]:
     """The symbols an expression depends on through its indices."""
     found: set[Symbol] = set()
     for part in subexpressions(value):
@@ -423,11 +415,11 @@ def expression_symbols(value: Expression) -> frozenset[Symbol]:
     return frozenset(found)
 
 
-def body_symbols(body: Sequence[Statement]) -> frozenset[Symbol]:
+def body_symbols(body: Sequence[ir.Statement]) -> frozenset[Symbol]:
     """Every symbol in `body`: loop variables (bound or free) and dimensions."""
     found: set[Symbol] = set()
-    for statement in walk(body):
-        if isinstance(statement, For):
+    for statement in ir.walk(body):
+        if isinstance(statement, ir.For):
             found.add(statement.var)
         for dim in dims_of(statement):
             found |= symbolic.symbols(dim)
@@ -463,13 +455,13 @@ class FreshNames:
         return name
 
     @staticmethod
-    def of(kernel: Kernel) -> FreshNames:
+    def of(kernel: ir.Kernel) -> FreshNames:
         """Names free in `kernel`: loop variables, dims and buffers are taken."""
         taken = {loop.var.name for loop in loops(kernel.body)}
         taken |= {s.name for s in kernel.dims} | {b.name for b in kernel.buffers}
         return FreshNames(taken)
 
 
-def fixed_buffers(kernel: Kernel) -> frozenset[Buffer]:
+def fixed_buffers(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     """The parameters that nothing writes while kernels run."""
-    return frozenset(p.buffer for p in kernel.parameters if p.access is AccessMode.FIXED)
+    return frozenset(p.buffer for p in kernel.parameters if p.access is ir.AccessMode.FIXED)

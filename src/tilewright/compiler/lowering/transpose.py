@@ -17,20 +17,8 @@ from typing import Final, final
 from tilewright.base import symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Opaque
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import with_inner
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Buffer,
-    For,
-    If,
-    Kernel,
-    Load,
-    Space,
-    Statement,
-    Store,
-    Transposed,
-    walk,
-)
 from tilewright.compiler.kernel.rewrite import (
     Rewriter,
     lane_index,
@@ -56,15 +44,15 @@ class Family:
     """Loads of one kind by how far they are from the first one, whose place is `first`."""
 
     first: Place
-    columns: dict[int, list[Load]]
+    columns: dict[int, list[ir.Load]]
 
 
-def transpose(kernel: Kernel) -> Kernel:
+def transpose(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with columns of blocks instead of strided loads, where whole blocks are read."""
     return with_body(kernel, _body(kernel.body))
 
 
-def _body(body: Sequence[Statement]) -> Body:
+def _body(body: Sequence[ir.Statement]) -> ir.Body:
     columns = {
         id(load): column for family in _families(body) for load, column in _columns(family)
     }
@@ -72,18 +60,18 @@ def _body(body: Sequence[Statement]) -> Body:
     return tuple(_statement(old, rewriter if columns else None) for old in body)
 
 
-def _statement(old: Statement, rewriter: Rewriter | None) -> Statement:
-    if isinstance(old, For | If):
+def _statement(old: ir.Statement, rewriter: Rewriter | None) -> ir.Statement:
+    if isinstance(old, ir.For | ir.If):
         return with_inner(old, _body(old.body))
-    if rewriter is None or not isinstance(old, Store):
+    if rewriter is None or not isinstance(old, ir.Store):
         return old
     return replace(old, value=rewriter.expression(old.value))
 
 
-def _families(body: Sequence[Statement]) -> list[Family]:
+def _families(body: Sequence[ir.Statement]) -> list[Family]:
     """Strided loads that differ by constants, of buffers that nothing here stores to."""
-    written = {s.buffer for s in walk(body) if isinstance(s, Store)}
-    found: dict[tuple[Buffer, int, Dim], list[tuple[Dim, Family]]] = {}
+    written = {s.buffer for s in ir.walk(body) if isinstance(s, ir.Store)}
+    found: dict[tuple[ir.Buffer, int, Dim], list[tuple[Dim, Family]]] = {}
     for load, place in _strided(body):
         if load.buffer in written:
             continue
@@ -98,16 +86,16 @@ def _families(body: Sequence[Statement]) -> list[Family]:
     return [family for kin in found.values() for _, family in kin]
 
 
-def _strided(body: Sequence[Statement]) -> Iterator[tuple[Load, Place]]:
+def _strided(body: Sequence[ir.Statement]) -> Iterator[tuple[ir.Load, Place]]:
     """Unmasked loads whose lanes lie further apart than a vector is long, and where they lie."""
-    roots = [statement.value for statement in body if isinstance(statement, Store)]
+    roots = [statement.value for statement in body if isinstance(statement, ir.Store)]
     for part in subexpressions(*roots):
         if (
-            isinstance(part, Load)
+            isinstance(part, ir.Load)
             and part.lanes > 2
             and part.mask is None
             and part.lanes & (part.lanes - 1) == 0
-            and part.buffer.space is not Space.REGISTER
+            and part.buffer.space is not ir.Space.REGISTER
             and part.dtype.bits >= 8
             and not part.dtype.is_bool
         ):
@@ -116,7 +104,7 @@ def _strided(body: Sequence[Statement]) -> Iterator[tuple[Load, Place]]:
                 yield part, place
 
 
-def _place(load: Load) -> Place | None:
+def _place(load: ir.Load) -> Place | None:
     """Where lanes lie that are one step apart, further than a vector is long where the step is known."""
     (index,) = load.indices
     if load.stride:
@@ -138,7 +126,7 @@ def _is_gathered(index: Dim) -> bool:
     return any(isinstance(atom, Opaque) for atom in symbolic.atoms(index))
 
 
-def _columns(family: Family) -> Iterator[tuple[Load, Transposed]]:
+def _columns(family: Family) -> Iterator[tuple[ir.Load, ir.Transposed]]:
     """The loads of whole blocks, with what takes their place."""
     some = next(iter(family.columns.values()))[0]
     lanes, pending = some.lanes, sorted(family.columns)
@@ -149,9 +137,9 @@ def _columns(family: Family) -> Iterator[tuple[Load, Transposed]]:
             continue
         corner, step = family.first.corner + first, family.first.step
         rows = tuple(
-            Load(some.buffer, (corner + lane * step,), lanes) for lane in range(lanes)
+            ir.Load(some.buffer, (corner + lane * step,), lanes) for lane in range(lanes)
         )
         for column in range(lanes):
-            whole = Transposed(rows, column, some.dtype, lanes)
+            whole = ir.Transposed(rows, column, some.dtype, lanes)
             yield from ((load, whole) for load in family.columns[first + column])
         pending = pending[lanes:]

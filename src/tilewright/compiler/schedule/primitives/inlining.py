@@ -24,20 +24,8 @@ from tilewright.compiler.analysis.accesses import (
 )
 from tilewright.compiler.analysis.dependence import conflict, overlap, private_buffers
 from tilewright.compiler.analysis.proofs import distinct, within
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Buffer,
-    Const,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Load,
-    Statement,
-    Store,
-    walk,
-)
 from tilewright.compiler.kernel.rewrite import (
     Rewriter,
     as_symbol,
@@ -69,7 +57,7 @@ E: Final = Expressions
 
 
 @primitive
-def inline(kernel: Kernel, buffer: str) -> Kernel:
+def inline(kernel: ir.Kernel, buffer: str) -> ir.Kernel:
     """Compute the elements of a temporary where they are read.
 
     rewrite:
@@ -93,8 +81,8 @@ def inline(kernel: Kernel, buffer: str) -> Kernel:
     if target in own:
         raise ScheduleError(f"'{buffer}' is defined in terms of itself")
 
-    def read(value: Expression) -> Expression:
-        if not isinstance(value, Load) or value.buffer is not target:
+    def read(value: ir.Expression) -> ir.Expression:
+        if not isinstance(value, ir.Load) or value.buffer is not target:
             return value
         env = {
             v.name: i
@@ -108,27 +96,27 @@ def inline(kernel: Kernel, buffer: str) -> Kernel:
     return prune_locals(replace(kernel, body=Rewriter(expression=read).body(rest)))
 
 
-def _masked(value: Expression, mask: Expression) -> Expression:
-    def guarded(part: Expression) -> Expression:
-        if isinstance(part, Load):
+def _masked(value: ir.Expression, mask: ir.Expression) -> ir.Expression:
+    def guarded(part: ir.Expression) -> ir.Expression:
+        if isinstance(part, ir.Load):
             both = mask if part.mask is None else E.and_(part.mask, mask)
-            return Load(part.buffer, part.indices, part.lanes, part.stride, both)
+            return ir.Load(part.buffer, part.indices, part.lanes, part.stride, both)
         return part
 
     return E.select(mask, Rewriter(expression=guarded).expression(value), 0)
 
 
-def definition(kernel: Kernel, target: Buffer) -> tuple[For | Store, Store]:
+def definition(kernel: ir.Kernel, target: ir.Buffer) -> tuple[ir.For | ir.Store, ir.Store]:
     """The top-level nest whose only store defines every element of `target` once; of a number, the store itself."""
     if target not in kernel.locals:
         raise ScheduleError(f"'{target.name}' is not a temporary")
     writers = [s for s in kernel.body if _writes(s, target)]
-    if len(writers) != 1 or not isinstance(writers[0], For | Store):
+    if len(writers) != 1 or not isinstance(writers[0], ir.For | ir.Store):
         raise ScheduleError(f"'{target.name}' is written by {len(writers)} nests, not one")
     producer = writers[0]
-    nest = chain(producer) if isinstance(producer, For) else ()
+    nest = chain(producer) if isinstance(producer, ir.For) else ()
     body = nest[-1].body if nest else (producer,)
-    if len(body) != 1 or not isinstance(body[0], Store) or body[0].mask is not None:
+    if len(body) != 1 or not isinstance(body[0], ir.Store) or body[0].mask is not None:
         raise ScheduleError(f"'{target.name}' is not defined by one plain store")
     store = body[0]
     extents = {s.var.name: s.extent for s in nest}
@@ -149,7 +137,7 @@ def definition(kernel: Kernel, target: Buffer) -> tuple[For | Store, Store]:
 
 
 @primitive
-def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
+def reverse_inline(kernel: ir.Kernel, consumer: str, buffer: str) -> ir.Kernel:
     """Run the iteration of a nest that reads an element right after the element is finished.
 
     The consumer's loops disappear: its variables are solved for from the indices at which the
@@ -192,7 +180,7 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
     for index, value, size in zip(indices, element, target.shape, strict=True):
         solution.equate(index, value, size)
     solution.finish()
-    guards = [If(condition, ()) for condition in solution.guards]
+    guards = [ir.If(condition, ()) for condition in solution.guards]
     body = nested(guards, substitute(nest[depth - 1].body, solution.env))
     _check_nest_parallel(nest[:depth])
     _check_moved_up(kernel, position, producer, around, body, target)
@@ -203,7 +191,7 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
 
 
 def _check_always_reads(
-    nest: Sequence[For], indices: Sequence[Dim], target: Buffer
+    nest: Sequence[ir.For], indices: Sequence[Dim], target: ir.Buffer
 ) -> None:
     """Refuse a consumer that has something to do where it reads nothing, such as a border: no element is finished then.
 
@@ -212,36 +200,38 @@ def _check_always_reads(
     if all(within(at, size, nest) for at, size in zip(indices, target.shape, strict=True)):
         return
     level = nest[-1].body
-    while isinstance(inner := only_statement(level), For | If):
+    while isinstance(inner := only_statement(level), ir.For | ir.If):
         level = inner.body
-    asks = any(isinstance(s, If) and touches((s,), target) for s in walk(level))
+    asks = any(isinstance(s, ir.If) and touches((s,), target) for s in ir.walk(level))
     read = [load for load in loads(level) if load.buffer is target]
     if asks or any(load.mask is not None for load in read):
         raise ScheduleError(f"not every iteration reads an element of '{target.name}'")
 
 
-def _producer(kernel: Kernel, target: Buffer, position: int) -> For:
+def _producer(kernel: ir.Kernel, target: ir.Buffer, position: int) -> ir.For:
     """The last top-level nest before `position` that stores `target`."""
     for statement in reversed(kernel.body[:position]):
-        if isinstance(statement, For) and _writes(statement, target):
+        if isinstance(statement, ir.For) and _writes(statement, target):
             return statement
     raise ScheduleError(f"no nest in front of it produces '{target.name}'")
 
 
-def _finished(producer: For, target: Buffer) -> tuple[tuple[For, ...], tuple[Dim, ...]]:
+def _finished(
+    producer: ir.For, target: ir.Buffer
+) -> tuple[tuple[ir.For, ...], tuple[Dim, ...]]:
     """The loops around all accesses of `target`, at whose end an element is finished; its index."""
     users = accesses([producer], of=target)
     element = users[0].indices
     if any(a.indices != element for a in users):
         raise ScheduleError(f"'{target.name}' is stored at several indices")
     used = symbolic.names_in(element)
-    around: list[For] = []
-    level: Sequence[Statement] = (producer,)
+    around: list[ir.For] = []
+    level: Sequence[ir.Statement] = (producer,)
     while True:
         holder = [s for s in level if touches((s,), target)]
-        if len(holder) != 1 or not isinstance(holder[0], For | If):
+        if len(holder) != 1 or not isinstance(holder[0], ir.For | ir.If):
             break
-        if isinstance(holder[0], For):
+        if isinstance(holder[0], ir.For):
             inside = {loop.var.name for loop in loops(holder)}
             if holder[0].reduction or used.isdisjoint(inside):
                 break
@@ -259,29 +249,32 @@ def _finished(producer: For, target: Buffer) -> tuple[tuple[For, ...], tuple[Dim
 
 
 def _check_complete(
-    before: Sequence[Statement], producer: For, around: Sequence[For], target: Buffer
+    before: Sequence[ir.Statement],
+    producer: ir.For,
+    around: Sequence[ir.For],
+    target: ir.Buffer,
 ) -> None:
     """Refuse a producer that may make a part only: consumers of the rest would be lost."""
     if sum(_writes(s, target) for s in before) == 1:
         return  # what is read was made: here
     count, size = math.prod(loop.extent for loop in around), math.prod(target.shape)
     path = path_to((producer,), around[-1]) or ()
-    if count != size or any(isinstance(s, If) for s in (*path, *around[-1].body)):
+    if count != size or any(isinstance(s, ir.If) for s in (*path, *around[-1].body)):
         raise ScheduleError(f"several nests make the elements of '{target.name}'")
 
 
-def _writes(statement: Statement, target: Buffer) -> bool:
+def _writes(statement: ir.Statement, target: ir.Buffer) -> bool:
     """Whether something in a statement stores to a buffer."""
     return any(w.buffer is target for w in stores([statement]))
 
 
 def _check_moved_up(
-    kernel: Kernel,
+    kernel: ir.Kernel,
     position: int,
-    producer: For,
-    around: Sequence[For],
-    body: Body,
-    target: Buffer,
+    producer: ir.For,
+    around: Sequence[ir.For],
+    body: ir.Body,
+    target: ir.Buffer,
 ) -> None:
     moved = accesses(body, facts=_guards_of_store(around[-1].body, target))
     between = accesses(kernel.body[kernel.body.index(producer) + 1 : position])
@@ -292,7 +285,7 @@ def _check_moved_up(
         raise ScheduleError(f"code that touches '{touched.name}' is in the way")
 
 
-def _conflict_outside(around: Sequence[For], body: Body) -> Buffer | None:
+def _conflict_outside(around: Sequence[ir.For], body: ir.Body) -> ir.Buffer | None:
     """What stands beside the loops of the producer and is in the way of code at their end.
 
     The code ran when all was done: now it must not need what comes later in its iteration, nor what
@@ -311,26 +304,26 @@ def _conflict_outside(around: Sequence[For], body: Body) -> Buffer | None:
     return None
 
 
-def _guards_of_store(body: Body, target: Buffer) -> tuple[Fact, ...]:
+def _guards_of_store(body: ir.Body, target: ir.Buffer) -> tuple[Fact, ...]:
     """What holds where `_appended` puts code."""
     last = [s for s in body if touches((s,), target)][-1]
-    if isinstance(last, If) and _writes(last, target):
+    if isinstance(last, ir.If) and _writes(last, target):
         return (*known_facts((last,)), *_guards_of_store(last.body, target))
     return ()
 
 
-def _appended(body: Body, target: Buffer, more: Body) -> Body:
+def _appended(body: ir.Body, target: ir.Buffer, more: ir.Body) -> ir.Body:
     """`body` with `more` at its end, inside the guard that the last store of `target` has."""
     last = max(n for n, s in enumerate(body) if touches((s,), target))
     statement = body[last]
-    if isinstance(statement, If) and _writes(statement, target):
+    if isinstance(statement, ir.If) and _writes(statement, target):
         inner = with_inner(statement, _appended(statement.body, target, more))
         return (*body[:last], inner, *body[last + 1 :])
     return (*body, *more)
 
 
 @primitive
-def forward(kernel: Kernel, buffer: str) -> Kernel:
+def forward(kernel: ir.Kernel, buffer: str) -> ir.Kernel:
     """Use a stored value where it is read back in the same iteration.
 
     rewrite:
@@ -357,8 +350,8 @@ def forward(kernel: Kernel, buffer: str) -> Kernel:
     if any(a.write and a.buffer in read for a in accesses(later)):
         raise ScheduleError(f"what '{buffer}' holds changes before it is read")
 
-    def replaced(value: Expression) -> Expression:
-        if not isinstance(value, Load) or value.buffer is not target:
+    def replaced(value: ir.Expression) -> ir.Expression:
+        if not isinstance(value, ir.Load) or value.buffer is not target:
             return value
         return store.value if value.mask is None else _masked(store.value, value.mask)
 
@@ -368,18 +361,18 @@ def forward(kernel: Kernel, buffer: str) -> Kernel:
     return prune_locals(_with_level(kernel, level, body))
 
 
-def _with_level(kernel: Kernel, level: Body, body: Body) -> Kernel:
+def _with_level(kernel: ir.Kernel, level: ir.Body, body: ir.Body) -> ir.Kernel:
     """`kernel` with the whole body `level` (by its statements) replaced."""
     if level is kernel.body or level == kernel.body:
         return replace(kernel, body=body)
     path = path_to(kernel.body, level[0])
     assert path
     parent = path[-1]
-    assert isinstance(parent, For | If)
+    assert isinstance(parent, ir.For | ir.If)
     return rewrite(kernel, parent, (with_inner(parent, body),))
 
 
-def _loops_used(nest: Sequence[For], indices: Sequence[Dim]) -> int:
+def _loops_used(nest: Sequence[ir.For], indices: Sequence[Dim]) -> int:
     used = symbolic.names_in(indices)
     depths = [depth for depth, loop in enumerate(nest, 1) if loop.var.name in used]
     if not depths:
@@ -387,7 +380,7 @@ def _loops_used(nest: Sequence[For], indices: Sequence[Dim]) -> int:
     return depths[-1]
 
 
-def _check_nest_parallel(nest: Sequence[For]) -> None:
+def _check_nest_parallel(nest: Sequence[ir.For]) -> None:
     found = accesses(nest[-1].body)
     private = frozenset(private_buffers(nest[-1].body))
     writes = [a for a in found if a.write]
@@ -401,10 +394,10 @@ def _check_nest_parallel(nest: Sequence[For]) -> None:
 class _Solution:
     """What is known about the consumer's loops while its indices are solved."""
 
-    loops: Mapping[str, For]
+    loops: Mapping[str, ir.For]
     inner: frozenset[str] = frozenset()
     env: dict[str, Dim] = field(default_factory=dict)
-    guards: list[Expression] = field(default_factory=list)
+    guards: list[ir.Expression] = field(default_factory=list)
     digits: dict[str, list[tuple[Dim, Dim, Dim]]] = field(default_factory=dict)
 
     def equate(self, index: Dim, value: Dim, size: Dim) -> None:
@@ -450,7 +443,7 @@ class _Solution:
         if covered == size and symbolic.bounds(value)[0] == 0:
             return
         for condition in (low, high):
-            if not (isinstance(condition, Const) and condition.value):
+            if not (isinstance(condition, ir.Const) and condition.value):
                 self.guards.append(condition)
 
     def finish(self) -> None:

@@ -28,18 +28,7 @@ from tilewright.compiler.analysis.dependence import (
     reads_its_own,
 )
 from tilewright.compiler.analysis.proofs import within
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Buffer,
-    Expression,
-    For,
-    If,
-    Kernel,
-    Load,
-    Space,
-    Statement,
-    Store,
-)
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     dim_symbols,
@@ -76,16 +65,18 @@ from tilewright.compiler.schedule.tree import (
     with_inner,
 )
 
-_SCOPES: Final = {s.value: s for s in (Space.REGISTER, Space.WORKGROUP, Space.DEVICE)}
+_SCOPES: Final = {
+    s.value: s for s in (ir.Space.REGISTER, ir.Space.WORKGROUP, ir.Space.DEVICE)
+}
 
 
-def _space(name: str) -> Space:
+def _space(name: str) -> ir.Space:
     if name not in _SCOPES:
         raise ScheduleError(f"a scope is one of {' '.join(_SCOPES)}, got '{name}'")
     return _SCOPES[name]
 
 
-def _temporary(kernel: Kernel, name: str) -> Buffer:
+def _temporary(kernel: ir.Kernel, name: str) -> ir.Buffer:
     buffer = find_buffer(kernel, name)
     if all(buffer is not b for b in kernel.locals):
         raise ScheduleError(f"'{name}' is a parameter, not a temporary")
@@ -93,7 +84,7 @@ def _temporary(kernel: Kernel, name: str) -> Buffer:
 
 
 @primitive
-def set_scope(kernel: Kernel, buffer: str, scope: str) -> Kernel:
+def set_scope(kernel: ir.Kernel, buffer: str, scope: str) -> ir.Kernel:
     """Move a temporary to another memory.
 
     rewrite:
@@ -104,13 +95,15 @@ def set_scope(kernel: Kernel, buffer: str, scope: str) -> Kernel:
     Raises: ScheduleError for a parameter.
     """
     old = _temporary(kernel, buffer)
-    new = Buffer(old.name, old.dtype, old.shape, _space(scope), old.data)
+    new = ir.Buffer(old.name, old.dtype, old.shape, _space(scope), old.data)
     body = replace_buffers(kernel.body, {old: new})
     return swap_locals(replace(kernel, body=body), {old: new})
 
 
 @primitive
-def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -> Kernel:
+def privatize(
+    kernel: ir.Kernel, buffer: str, loop: str, scope: str = "register"
+) -> ir.Kernel:
     """Keep only the part of a temporary that one iteration of a loop uses.
 
     rewrite:
@@ -126,7 +119,7 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
     if live_outside(kernel.body, outer, old):
         raise ScheduleError(f"'{buffer}' is used outside '{loop}'")
     space, body = _space(scope), outer.body
-    if space is Space.DEVICE or not reads_its_own(body, old):
+    if space is ir.Space.DEVICE or not reads_its_own(body, old):
         raise ScheduleError(
             f"an iteration of '{loop}' reads elements of '{buffer}' it did not write"
         )
@@ -142,7 +135,7 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
         base, extent = _part(fixed, [p[1] for p in parts], size)
         kept.append((position, base))
         shape.append(extent)
-    new = Buffer(old.name, old.dtype, tuple(shape), space)
+    new = ir.Buffer(old.name, old.dtype, tuple(shape), space)
     changed = map_accesses(
         body, old, new, lambda indices: tuple(indices[n] - base for n, base in kept)
     )
@@ -168,8 +161,8 @@ def _part(fixed: Dim | None, varying: Sequence[Dim], size: Dim) -> tuple[Dim, Di
 
 @primitive
 def cache_write(
-    kernel: Kernel, buffer: str, loop: str, into: str | None = None
-) -> tuple[Kernel, BufferName]:
+    kernel: ir.Kernel, buffer: str, loop: str, into: str | None = None
+) -> tuple[ir.Kernel, BufferName]:
     """Keep the element that one iteration of a loop updates in a register until its end.
 
     rewrite:
@@ -199,22 +192,24 @@ def cache_write(
     ):
         raise ScheduleError(f"a guard decides whether '{loop}' touches '{buffer}'")
     name = FreshNames.of(kernel).fresh(into or f"{buffer}_r")
-    new = Buffer(name, old.dtype, (), Space.REGISTER)
+    new = ir.Buffer(name, old.dtype, (), ir.Space.REGISTER)
     body = map_accesses(outer.body, old, new, lambda _: ())
-    first: Body = ()
+    first: ir.Body = ()
     if not (users[0].write and _is_sure(users[0], outer)):
-        first = (Store(new, (), Load(old, where)),)
-    last: Body = (Store(old, where, Load(new, ())),)
+        first = (ir.Store(new, (), ir.Load(old, where)),)
+    last: ir.Body = (ir.Store(old, where, ir.Load(new, ())),)
     kernel = rewrite(kernel, outer, (with_inner(outer, (*first, *body, *last)),))
     return add_locals(kernel, (new,)), BufferName(name)
 
 
-def _is_sure(access: Access, outer: For) -> bool:
+def _is_sure(access: Access, outer: ir.For) -> bool:
     """Whether every iteration of `outer` makes the access: no loop and no guard is around it."""
     return any(statement is access.statement for statement in outer.body)
 
 
-def _exists(kernel: Kernel, outer: For, buffer: Buffer, where: tuple[Dim, ...]) -> bool:
+def _exists(
+    kernel: ir.Kernel, outer: ir.For, buffer: ir.Buffer, where: tuple[Dim, ...]
+) -> bool:
     """Whether the element is there by what is known outside of `outer`."""
     facts = known_facts(path_to(kernel.body, outer) or ())
     return all(
@@ -225,8 +220,12 @@ def _exists(kernel: Kernel, outer: For, buffer: Buffer, where: tuple[Dim, ...]) 
 
 @primitive
 def cache_read(
-    kernel: Kernel, buffer: str, loop: str, scope: str = "register", into: str | None = None
-) -> tuple[Kernel, tuple[BufferName, tuple[LoopName, ...]]]:
+    kernel: ir.Kernel,
+    buffer: str,
+    loop: str,
+    scope: str = "register",
+    into: str | None = None,
+) -> tuple[ir.Kernel, tuple[BufferName, tuple[LoopName, ...]]]:
     """Copy what a loop reads of a buffer into a cache in front of the loop.
 
     The cache has one dimension per loop (from `loop` inward) on which the index depends, so it is packed in the order of
@@ -252,19 +251,19 @@ def cache_read(
         raise ScheduleError(f"'{loop}' reads '{buffer}' at several indices")
     path, mask = _path_of(outer, user), _mask_of(users, old)
     used = {s.name for index in user.indices for s in dim_symbols(index)}
-    copied = [s for s in path if isinstance(s, For) and s.var.name in used]
+    copied = [s for s in path if isinstance(s, ir.For) and s.var.name in used]
     if not _names(path).isdisjoint(symbolic.names_in(c.extent for c in copied)):
         raise ScheduleError(f"the part of '{buffer}' that '{loop}' reads varies in size")
     shape = tuple(largest(s.extent) for s in copied)
     names = FreshNames.of(kernel)
-    new = Buffer(names.fresh(into or f"{buffer}_c"), old.dtype, shape, _space(scope))
+    new = ir.Buffer(names.fresh(into or f"{buffer}_c"), old.dtype, shape, _space(scope))
     where = tuple(reference(s.var) for s in copied)
     facts = known_facts(path_to(kernel.body, outer) or ())
     around = _around_copy(path, copied, old, user, facts)
     apart = _names(path) - {s.var.name for s in copied}
     if mask is not None and any(s.name in apart for s in expression_symbols(mask)):
         raise ScheduleError(f"a mask decides which part of '{buffer}' exists")
-    copy = nested(around, (Store(new, where, Load(old, user.indices, mask=mask)),))
+    copy = nested(around, (ir.Store(new, where, ir.Load(old, user.indices, mask=mask)),))
     copy = rename_loops(copy, names)
     changed = map_accesses((_unmasked(outer, old),), old, new, lambda _: where)
     made = tuple(LoopName(x.var.name) for x in loops(copy))
@@ -272,7 +271,7 @@ def cache_read(
     return kernel, (BufferName(new.name), made)
 
 
-def _mask_of(users: Sequence[Access], buffer: Buffer) -> Expression | None:
+def _mask_of(users: Sequence[Access], buffer: ir.Buffer) -> ir.Expression | None:
     """The mask of all reads of a buffer, if they have one.  Raises: ScheduleError where it differs, or memory decides it."""
     statements = [a.statement for a in users if a.statement is not None]
     masks = [v.mask for x in statements for v in loads_of(x) if v.buffer is buffer]
@@ -281,16 +280,16 @@ def _mask_of(users: Sequence[Access], buffer: Buffer) -> Expression | None:
         raise ScheduleError(f"'{buffer.name}' is read with several masks")
     (mask, *_) = masks
     parts = () if mask is None else subexpressions(mask)
-    if any(isinstance(part, Load) for part in parts):
+    if any(isinstance(part, ir.Load) for part in parts):
         raise ScheduleError(f"memory decides where '{buffer.name}' is read")
     return mask
 
 
-def _unmasked(outer: For, buffer: Buffer) -> Statement:
+def _unmasked(outer: ir.For, buffer: ir.Buffer) -> ir.Statement:
     """A loop whose reads of a buffer have no mask."""
 
-    def opened(value: Expression) -> Expression:
-        if isinstance(value, Load) and value.buffer is buffer and value.mask is not None:
+    def opened(value: ir.Expression) -> ir.Expression:
+        if isinstance(value, ir.Load) and value.buffer is buffer and value.mask is not None:
             return replace(value, mask=None)
         return value
 
@@ -302,37 +301,37 @@ def _mentions(fact: Fact, names: set[str]) -> bool:
     return not names.isdisjoint(symbolic.names_in(fact))
 
 
-def _path_of(outer: For, user: Access) -> tuple[For | If, ...]:
+def _path_of(outer: ir.For, user: Access) -> tuple[ir.For | ir.If, ...]:
     assert user.statement is not None
     path = path_to((outer,), user.statement) or ()
-    return tuple(s for s in path if isinstance(s, For | If))
+    return tuple(s for s in path if isinstance(s, ir.For | ir.If))
 
 
-def _names(path: Sequence[Statement]) -> set[str]:
-    return {s.var.name for s in path if isinstance(s, For)}
+def _names(path: Sequence[ir.Statement]) -> set[str]:
+    return {s.var.name for s in path if isinstance(s, ir.For)}
 
 
 def _around_copy(
-    path: Sequence[For | If],
-    copied: Sequence[For],
-    buffer: Buffer,
+    path: Sequence[ir.For | ir.If],
+    copied: Sequence[ir.For],
+    buffer: ir.Buffer,
     user: Access,
     facts: Sequence[Fact],
-) -> list[For | If]:
+) -> list[ir.For | ir.If]:
     """The loops of the copy and those guards that only need them.
 
     `facts` hold outside of the path: a guard on it is no reason to leave that same guard out.
     """
     copied_names = {s.var.name for s in copied}
     dropped = _names(path) - copied_names
-    around: list[For | If] = []
+    around: list[ir.For | ir.If] = []
     outside = [f for f in facts if not _mentions(f, dropped | copied_names)]
     safe = all(
         within(index, size, copied, outside)
         for index, size in zip(user.indices, buffer.shape, strict=True)
     )
     for statement in path:
-        if isinstance(statement, For):
+        if isinstance(statement, ir.For):
             if any(statement is s for s in copied):
                 around += bare([statement])
             elif not safe and (symbolic.bounds(statement.extent)[0] or 0) < 1:
@@ -350,7 +349,9 @@ def _around_copy(
 
 
 @primitive
-def compute_at(kernel: Kernel, buffer: str, loop: str, scope: str = "workgroup") -> Kernel:
+def compute_at(
+    kernel: ir.Kernel, buffer: str, loop: str, scope: str = "workgroup"
+) -> ir.Kernel:
     """Compute the elements of a temporary that a loop needs right in front of it.
 
     rewrite:
@@ -368,8 +369,8 @@ def compute_at(kernel: Kernel, buffer: str, loop: str, scope: str = "workgroup")
 
 @primitive
 def keep_line(
-    kernel: Kernel, buffer: str, loop: str, most: int, into: str | None = None
-) -> tuple[Kernel, BufferName]:
+    kernel: ir.Kernel, buffer: str, loop: str, most: int, into: str | None = None
+) -> tuple[ir.Kernel, BufferName]:
     """Keep the line of a buffer that passes inside an iteration go over in workgroup memory, where it has at most so many elements.
 
     It is read first unless the first pass writes it, and written at the end if any pass does and anything but this
@@ -394,16 +395,18 @@ def keep_line(
     if not any(a == extent and isinstance(b, int) and b <= most for a, b in facts):
         raise ScheduleError(f"nothing says that {extent} is at most {most}")
     names = FreshNames.of(kernel)
-    new = Buffer(names.fresh(into or f"{buffer}_s"), old.dtype, (most,), Space.WORKGROUP)
+    new = ir.Buffer(
+        names.fresh(into or f"{buffer}_s"), old.dtype, (most,), ir.Space.WORKGROUP
+    )
 
-    def copy(*, outwards: bool) -> Body:
+    def copy(*, outwards: bool) -> ir.Body:
         each = make_loop(names.fresh("line"), extent, ())
         at = reference(each.var)
         far = (*where[:position], at, *where[position:])
         moved = (
-            Store(old, far, Load(new, (at,)))
+            ir.Store(old, far, ir.Load(new, (at,)))
             if outwards
-            else Store(new, (at,), Load(old, far))
+            else ir.Store(new, (at,), ir.Load(old, far))
         )
         return (with_inner(each, (moved,)),)
 
@@ -415,7 +418,7 @@ def keep_line(
     return add_locals(kernel, (new,)), BufferName(new.name)
 
 
-def _is_own(kernel: Kernel, outer: For, buffer: Buffer) -> bool:
+def _is_own(kernel: ir.Kernel, outer: ir.For, buffer: ir.Buffer) -> bool:
     """Whether nobody misses what an iteration leaves in a temporary: it, and what is around it, read what they wrote themselves."""
     if all(buffer is not b for b in kernel.locals):
         return False
@@ -444,7 +447,7 @@ def _place_on_line(access: Access) -> tuple[int, Dim, tuple[Dim, ...]] | None:
 
 
 @primitive
-def expand(kernel: Kernel, loop: str) -> Kernel:
+def expand(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Give every iteration of a loop its own element of the buffers private to an iteration.
 
     Afterwards iterations share nothing, so that the loop can become lanes around other loops.
@@ -459,17 +462,17 @@ def expand(kernel: Kernel, loop: str) -> Kernel:
     outer = find(kernel, loop)
     private = only_inside(private_buffers(outer.body), kernel.body, outer)
     count = largest(outer.extent)
-    new = {b: Buffer(b.name, b.dtype, (*b.shape, count), b.space) for b in private}
+    new = {b: ir.Buffer(b.name, b.dtype, (*b.shape, count), b.space) for b in private}
     index = reference(outer.var)
     return _with_axis(kernel, outer, new, lambda indices: (*indices, index))
 
 
 def _with_axis(
-    kernel: Kernel,
-    outer: For,
-    new: Mapping[Buffer, Buffer],
+    kernel: ir.Kernel,
+    outer: ir.For,
+    new: Mapping[ir.Buffer, ir.Buffer],
     place: Callable[[Indices], Indices],
-) -> Kernel:
+) -> ir.Kernel:
     """The kernel with local buffers that have an axis for a loop, each iteration at its own place."""
     body = outer.body
     for old, made in new.items():
@@ -478,7 +481,7 @@ def _with_axis(
 
 
 @primitive
-def separate(kernel: Kernel, loop: str) -> Kernel:
+def separate(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Give every iteration of an outermost loop a part of its own of the temporaries in device memory that it alone needs.
 
     Iterations that met nowhere else share nothing afterwards, so that they can be workgroups.
@@ -497,7 +500,7 @@ def separate(kernel: Kernel, loop: str) -> Kernel:
     if all(statement is not outer for statement in kernel.body):
         raise ScheduleError(f"'{loop}' is not outermost")
     new = {
-        b: Buffer(b.name, b.dtype, (outer.extent, *b.shape), b.space)
+        b: ir.Buffer(b.name, b.dtype, (outer.extent, *b.shape), b.space)
         for b in lines_of_an_iteration(kernel, outer)
     }
     if not new:

@@ -22,16 +22,8 @@ from tilewright.compiler.analysis.dependence import (
     overlap,
     private_buffers,
 )
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.ir import (
-    Body,
-    Buffer,
-    For,
-    If,
-    Kernel,
-    Space,
-    Statement,
-)
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     buffers_of,
@@ -56,19 +48,19 @@ from tilewright.compiler.schedule.tree import (
 E: Final = Expressions
 
 
-def siblings(kernel: Kernel, statement: Statement) -> Body:
+def siblings(kernel: ir.Kernel, statement: ir.Statement) -> ir.Body:
     """The body in which `statement` stands."""
     path = path_to(kernel.body, statement)
     assert path is not None
     if not path:
         return kernel.body
     parent = path[-1]
-    assert isinstance(parent, For | If)
+    assert isinstance(parent, ir.For | ir.If)
     return parent.body
 
 
 @primitive
-def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
+def fuse_nests(kernel: ir.Kernel, first: str, second: str) -> ir.Kernel:
     """Run the bodies of two loops with equal extents, standing side by side, in one loop.
 
     rewrite:
@@ -100,7 +92,7 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
         raise ScheduleError(
             f"an iteration of '{second}' needs '{needed.name}' of another iteration of '{first}'"
         )
-    fused = For(a.var, a.extent, (*a.body, *body), a.kind, a.reduction or b.reduction)
+    fused = ir.For(a.var, a.extent, (*a.body, *body), a.kind, a.reduction or b.reduction)
     kept, gone = (a, b) if up is None else (b, a)
     without = swap(kernel.body, gone, ())
     return replace(kernel, body=swap(without, kept, (fused,)))
@@ -108,12 +100,12 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
 
 @primitive
 def fission(
-    kernel: Kernel,
+    kernel: ir.Kernel,
     loop: str,
     depth: int = 1,
     scope: str = "register",
     together: str = "iterations",
-) -> tuple[Kernel, tuple[Piece, ...]]:
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Give each statement in a nest of `depth` loops its own copy of the loops.
 
     Local buffers that carry a value between the statements of one iteration get one element per
@@ -145,9 +137,9 @@ def fission(
             raise ScheduleError(f"'{access.buffer.name}' is read in lanes already")
     _check_fission(parts, variables, frozenset(private))
     place = _around if together == "iterations" else _before
-    new_buffers = {b: _expand(b, nest, Space(scope), place) for b in expanded}
+    new_buffers = {b: _expand(b, nest, ir.Space(scope), place) for b in expanded}
     names, index = FreshNames.of(kernel), tuple(map(reference, variables))
-    result: list[Statement] = []
+    result: list[ir.Statement] = []
     made: list[Piece] = []
     for position, part in enumerate(parts):
         code = part
@@ -160,7 +152,7 @@ def fission(
     return swap_locals(rewrite(kernel, outer, result), new_buffers), tuple(made)
 
 
-def _nest_of_depth(outer: For, depth: int) -> tuple[tuple[For, ...], Body]:
+def _nest_of_depth(outer: ir.For, depth: int) -> tuple[tuple[ir.For, ...], ir.Body]:
     nest = chain(outer)
     if not 1 <= depth <= len(nest):
         raise ScheduleError(
@@ -169,29 +161,29 @@ def _nest_of_depth(outer: For, depth: int) -> tuple[tuple[For, ...], Body]:
     return nest[:depth], nest[depth - 1].body
 
 
-def _guarded_parts(body: Body) -> list[Body]:
+def _guarded_parts(body: ir.Body) -> list[ir.Body]:
     """The statements of `body` one by one; a guard around all is repeated for each."""
     guard = only_statement(body)
-    if isinstance(guard, If):
+    if isinstance(guard, ir.If):
         parts = _guarded_parts(guard.body)
         for part in parts[:-1]:
             check_guard_fixed(guard, part)
-        return [(If(guard.condition, part),) for part in parts]
+        return [(ir.If(guard.condition, part),) for part in parts]
     return [(s,) for s in body]
 
 
-def _crosses(parts: Sequence[Body], buffer: Buffer) -> bool:
+def _crosses(parts: Sequence[ir.Body], buffer: ir.Buffer) -> bool:
     users = [n for n, part in enumerate(parts) if touches(part, buffer)]
     return len(users) > 1
 
 
-def touches(body: Body, buffer: Buffer) -> bool:
+def touches(body: ir.Body, buffer: ir.Buffer) -> bool:
     """Whether `body` loads or stores a buffer."""
     return any(buffer in buffers_of(statement) for statement in body)
 
 
 def _check_fission(
-    parts: Sequence[Body], variables: Sequence[Symbol], private: frozenset[Buffer]
+    parts: Sequence[ir.Body], variables: Sequence[Symbol], private: frozenset[ir.Buffer]
 ) -> None:
     found = [accesses(part) for part in parts]
     for position, first in enumerate(found):
@@ -208,9 +200,11 @@ _Placing = Callable[[tuple[Dim, ...], tuple[Dim, ...]], tuple[Dim, ...]]
 """Axes of the loops and a buffer's own -> its axes when it is expanded."""
 
 
-def _expand(buffer: Buffer, nest: Sequence[For], space: Space, place: _Placing) -> Buffer:
+def _expand(
+    buffer: ir.Buffer, nest: Sequence[ir.For], space: ir.Space, place: _Placing
+) -> ir.Buffer:
     extents = tuple(largest(s.extent) for s in nest)
-    return Buffer(buffer.name, buffer.dtype, place(extents, buffer.shape), space)
+    return ir.Buffer(buffer.name, buffer.dtype, place(extents, buffer.shape), space)
 
 
 def _around(outer: tuple[Dim, ...], own: tuple[Dim, ...]) -> tuple[Dim, ...]:

@@ -13,19 +13,8 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.analysis.accesses import Access, accesses
 from tilewright.compiler.analysis.dependence import live_outside
-from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel import ir, numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Buffer,
-    Const,
-    Expression,
-    For,
-    Kernel,
-    Load,
-    Space,
-    Store,
-)
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     buffers_written,
@@ -63,12 +52,12 @@ _FEW_TERMS: Final = 3
 
 @primitive
 def rfactor(
-    kernel: Kernel,
+    kernel: ir.Kernel,
     buffer: str,
     loops: Sequence[str],
     lanes: int = 1,
     into: str | None = None,
-) -> tuple[Kernel, tuple[BufferName, LoopName]]:
+) -> tuple[ir.Kernel, tuple[BufferName, LoopName]]:
     """Give every iteration of inner reduction loops its own partial result.
 
     With `lanes` > 1 the partial results are combined as vectors, then across lanes.  Makes the buffer of
@@ -94,26 +83,28 @@ def rfactor(
     if lanes > 1 and shape[-1] % lanes:
         raise ScheduleError(f"{shape[-1]} partial results are no multiple of {lanes} lanes")
     names = FreshNames.of(kernel)
-    part = Buffer(names.fresh(into or f"{buffer}_p"), target.dtype, shape, Space.REGISTER)
+    part = ir.Buffer(
+        names.fresh(into or f"{buffer}_p"), target.dtype, shape, ir.Space.REGISTER
+    )
     where = tuple(reference(s.var) for s in partial_loops)
     element = next(s.indices for s in stores((outer,)) if s.buffer is target)
 
     identity = const(numerics.identity(op, target.dtype), target.dtype)
-    first = nested(bare(partial_loops), (Store(part, where, identity),))
+    first = nested(bare(partial_loops), (ir.Store(part, where, identity),))
     start = rename_loops(first, names)
     nest = start[0]
-    assert isinstance(nest, For), "there is a loop at least"
+    assert isinstance(nest, ir.For), "there is a loop at least"
     inner = partial_loops[-1]
     redirected = with_inner(inner, map_accesses(inner.body, target, part, lambda _: where))
     changed = swap((outer,), inner, (redirected,))
     total = _combine(op, part, lanes)
-    finish = Store(target, element, binary(op, Load(target, element), total))
+    finish = ir.Store(target, element, binary(op, ir.Load(target, element), total))
     kernel = add_locals(rewrite(kernel, outer, (*start, *changed, finish)), (part,))
     return kernel, (BufferName(part.name), LoopName(nest.var.name))
 
 
 @primitive
-def begin_with(kernel: Kernel, buffer: str, loop: str) -> Kernel:
+def begin_with(kernel: ir.Kernel, buffer: str, loop: str) -> ir.Kernel:
     """Let a sum of integers begin with what is added to it, or taken off it, once it is finished.
 
     Integers wrap, so the order of a sum does not matter; one addition less is left for each sum.
@@ -133,19 +124,19 @@ def begin_with(kernel: Kernel, buffer: str, loop: str) -> Kernel:
     outer, target = find(kernel, loop), find_buffer(kernel, buffer)
     start, *others = outer.body
     if (
-        not isinstance(start, Store)
+        not isinstance(start, ir.Store)
         or start.buffer is not target
         or not _is_zero(start.value)
     ):
         raise ScheduleError(f"no sum in '{buffer}' begins in '{loop}'")
     if not target.dtype.is_integer or live_outside(kernel.body, outer, target):
         raise ScheduleError(f"'{buffer}' is no integer of '{loop}' alone")
-    sums = [x for x in others if isinstance(x, For) and x.reduction]
-    readers = [x for x in others if isinstance(x, Store) and x.buffer is not target]
+    sums = [x for x in others if isinstance(x, ir.For) and x.reduction]
+    readers = [x for x in others if isinstance(x, ir.Store) and x.buffer is not target]
     updates = [a.update for a in accesses(sums, of=target)]
     if len(sums) + len(readers) < len(others) or not updates or {*updates} != {"add"}:
         raise ScheduleError(f"'{loop}' does not sum up '{buffer}' and then read it")
-    total = Load(target, start.indices)
+    total = ir.Load(target, start.indices)
     added = _only_addition(readers, total)
     number = added.right
     if added.op == "sub":
@@ -153,15 +144,15 @@ def begin_with(kernel: Kernel, buffer: str, loop: str) -> Kernel:
     if any(x.buffer in buffers_written(outer.body) for x in loads(number)):
         raise ScheduleError(f"what is added to '{buffer}' changes")
     last = map_body(readers, expression=lambda x: total if x is added else x)
-    body = (Store(target, start.indices, number), *sums, *last)
+    body = (ir.Store(target, start.indices, number), *sums, *last)
     return rewrite(kernel, outer, (with_inner(outer, body),))
 
 
-def _is_zero(value: Expression) -> bool:
-    return isinstance(value, Const) and value.value == 0
+def _is_zero(value: ir.Expression) -> bool:
+    return isinstance(value, ir.Const) and value.value == 0
 
 
-def _only_addition(readers: Sequence[Store], total: Load) -> Binary:
+def _only_addition(readers: Sequence[ir.Store], total: ir.Load) -> ir.Binary:
     """The sum or difference of a total and a number that is all that is made of the total.
 
     Raises: ScheduleError where it is not.
@@ -170,7 +161,7 @@ def _only_addition(readers: Sequence[Store], total: Load) -> Binary:
     uses = [x for x in values.values() if any(is_target(y, total) for y in parts(x))]
     whole = any(is_target(store.value, total) for store in readers)
     (first, *more) = uses or [total]
-    if whole or more or not isinstance(first, Binary) or first.op not in ("add", "sub"):
+    if whole or more or not isinstance(first, ir.Binary) or first.op not in ("add", "sub"):
         raise ScheduleError(f"readers of '{total.buffer.name}' do not add one number to it")
     if not is_target(first.left, total) or any(
         load.buffer is total.buffer for load in loads(first.right)
@@ -180,7 +171,7 @@ def _only_addition(readers: Sequence[Store], total: Load) -> Binary:
 
 
 @primitive
-def subtotal(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, BufferName]:
+def subtotal(kernel: ir.Kernel, buffer: str, loop: str) -> tuple[ir.Kernel, BufferName]:
     """Let every pass through an inner reduction loop add up on its own.
 
     A sum of n numbers is then off by what about n / m + m additions round, not n.
@@ -199,20 +190,20 @@ def subtotal(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, BufferName
     around, op = _reduction_around(kernel, target, [inner])
     if around is inner:
         raise ScheduleError(f"no reduction around '{loop}' adds its sums to '{buffer}'")
-    part = Buffer(
-        FreshNames.of(kernel).fresh(f"{buffer}_s"), target.dtype, (), Space.REGISTER
+    part = ir.Buffer(
+        FreshNames.of(kernel).fresh(f"{buffer}_s"), target.dtype, (), ir.Space.REGISTER
     )
 
     element = next(w.indices for w in stores((inner,)) if w.buffer is target)
     identity = const(numerics.identity(op, target.dtype), target.dtype)
     changed = with_inner(inner, map_accesses(inner.body, target, part, lambda _: ()))
-    total = binary(op, Load(target, element), Load(part, ()))
-    body = (Store(part, (), identity), changed, Store(target, element, total))
+    total = binary(op, ir.Load(target, element), ir.Load(part, ()))
+    body = (ir.Store(part, (), identity), changed, ir.Store(target, element, total))
     return add_locals(rewrite(kernel, inner, body), (part,)), BufferName(part.name)
 
 
 @primitive
-def term_by_term(kernel: Kernel, loop: str) -> tuple[Kernel, BufferName]:
+def term_by_term(kernel: ir.Kernel, loop: str) -> tuple[ir.Kernel, BufferName]:
     """Give each term of a long sum a statement of its own, in the order in which they are added.
 
     `fission` can then take one term for all iterations before the next term, so that no addition waits for the one
@@ -232,7 +223,7 @@ def term_by_term(kernel: Kernel, loop: str) -> tuple[Kernel, BufferName]:
     """
     outer = find(kernel, loop)
     store = only_statement(outer.body)
-    if not isinstance(store, Store):
+    if not isinstance(store, ir.Store):
         raise ScheduleError(f"'{loop}' holds more than one store")
     total, terms = _longest_sum(store.value)
     if len(terms) < _FEW_TERMS:
@@ -240,26 +231,28 @@ def term_by_term(kernel: Kernel, loop: str) -> tuple[Kernel, BufferName]:
             f"no {_FEW_TERMS} terms are added one after another in '{loop}'"
         )
     if any(
-        load.buffer is store.buffer for load in loads((Store(store.buffer, (), total),))
+        load.buffer is store.buffer for load in loads((ir.Store(store.buffer, (), total),))
     ):
         raise ScheduleError(
             f"a term of the sum in '{loop}' reads '{store.buffer.name}', which is stored"
         )
-    running = Buffer(FreshNames.of(kernel).fresh("terms"), total.dtype, (), Space.REGISTER)
-    so_far = Load(running, ())
+    running = ir.Buffer(
+        FreshNames.of(kernel).fresh("terms"), total.dtype, (), ir.Space.REGISTER
+    )
+    so_far = ir.Load(running, ())
     steps = (terms[0], *(binary("add", so_far, term) for term in terms[1:]))
     last = map_body((store,), expression=lambda part: so_far if part is total else part)
-    body = (*(Store(running, (), value) for value in steps), *last)
+    body = (*(ir.Store(running, (), value) for value in steps), *last)
     changed = rewrite(kernel, outer, (with_inner(outer, body),))
     return add_locals(changed, (running,)), BufferName(running.name)
 
 
-def _longest_sum(value: Expression) -> tuple[Expression, tuple[Expression, ...]]:
+def _longest_sum(value: ir.Expression) -> tuple[ir.Expression, tuple[ir.Expression, ...]]:
     """The part of `value` with the most terms added from left to right, and the terms."""
-    best: tuple[Expression, tuple[Expression, ...]] = (value, (value,))
+    best: tuple[ir.Expression, tuple[ir.Expression, ...]] = (value, (value,))
     for part in subexpressions(value):
         terms, first = [], part
-        while isinstance(first, Binary) and first.op == "add":
+        while isinstance(first, ir.Binary) and first.op == "add":
             terms.insert(0, first.right)
             first = first.left
         if len(terms) + 1 > len(best[1]):
@@ -267,14 +260,14 @@ def _longest_sum(value: Expression) -> tuple[Expression, tuple[Expression, ...]]
     return best
 
 
-def _combine(op: str, part: Buffer, lanes: int) -> Expression:
+def _combine(op: str, part: ir.Buffer, lanes: int) -> ir.Expression:
     """All elements of `part` combined: a balanced tree, vectors first."""
     shape = [d for d in part.shape if isinstance(d, int)]
     positions: list[tuple[int, ...]] = [()]
     for axis, extent in enumerate(shape):
         step = lanes if axis == len(shape) - 1 else 1
         positions = [(*p, n) for p in positions for n in range(0, extent, step)]
-    values: list[Expression] = [Load(part, p, lanes) for p in positions]
+    values: list[ir.Expression] = [ir.Load(part, p, lanes) for p in positions]
     while len(values) > 1:
         pairs = [binary(op, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
         values = pairs + values[len(pairs) * 2 :]
@@ -282,8 +275,8 @@ def _combine(op: str, part: Buffer, lanes: int) -> Expression:
 
 
 def _reduction_around(
-    kernel: Kernel, target: Buffer, partial_loops: Sequence[For]
-) -> tuple[For, str]:
+    kernel: ir.Kernel, target: ir.Buffer, partial_loops: Sequence[ir.For]
+) -> tuple[ir.For, str]:
     """The outermost loop in which `target` is only updated at one element, and the operator."""
     if not partial_loops:
         raise ScheduleError("rfactor needs at least one loop")
@@ -291,7 +284,7 @@ def _reduction_around(
     around = (*enclosing_loops(kernel, innermost), innermost)
     if any(all(loop is not s for s in around) for loop in partial_loops):
         raise ScheduleError(f"{[s.var.name for s in partial_loops]} are not nested")
-    best: For | None = None
+    best: ir.For | None = None
     operators: set[str | None] = set()
     for loop in reversed(around):
         found = accesses((loop,), of=target)
@@ -313,7 +306,7 @@ def _reduction_around(
     return best, op
 
 
-def _fixed(found: Sequence[Access], loop: For) -> bool:
+def _fixed(found: Sequence[Access], loop: ir.For) -> bool:
     inner = {loop.var.name, *(s.var.name for a in found for s in a.inner)}
     return all(a.indices == found[0].indices for a in found) and not any(
         s.name in inner for index in found[0].indices for s in symbolic.symbols(index)
