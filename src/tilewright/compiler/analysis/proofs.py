@@ -17,7 +17,7 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import Access, Fact
 from tilewright.compiler.analysis.strides import linear_index
-from tilewright.compiler.kernel.ir import For
+from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import (
     as_symbol,
     expression_symbols,
@@ -25,6 +25,7 @@ from tilewright.compiler.kernel.rewrite import (
     substitute_dim,
 )
 
+_of_atom: Final = symbolic.Expr.of_atom
 _Term = tuple[symbolic.Monomial, int]
 _MOST_DIGITS: Final = 4
 """One value is taken apart into so many digits and one more: images in windows that are rolled have four."""
@@ -105,7 +106,7 @@ def _block_size(index: Dim, var: Symbol, access: Access, around: Sequence[For]) 
     if size <= 0:
         return 0
     loops = (*around, *access.inner)
-    within = index - _reference(var) * size
+    within = index - _of_atom(var) * size
     if not _is_never_negative(within, loops):
         return 0
     limits = [at_last(within, loops)]
@@ -132,7 +133,7 @@ def _is_atom_never_negative(atom: symbolic.Atom, loops: Sequence[For]) -> bool:
         return _is_never_negative(atom.left, loops) and _is_never_negative(
             atom.right, loops
         )
-    least = symbolic.bounds(symbolic.Expr.of_atom(atom))[0]
+    least = symbolic.bounds(_of_atom(atom))[0]
     return least is not None and least >= 0
 
 
@@ -140,8 +141,7 @@ def _undetermined(
     pairs: Sequence[tuple[Dim, Dim]], pending: Mapping[str, Symbol]
 ) -> Mapping[str, Symbol]:
     """Those of the pending variables that may differ where both of each pair are equal."""
-    left = dict(pending)
-    progress = True
+    left, progress = dict(pending), True
     while left and progress:
         progress = False
         for x, y in pairs:
@@ -204,7 +204,7 @@ def _digits_of_variables(
         top = None if var.upper is None else var.upper // divisor
         quotient = Symbol(f"{name}/{divisor}", 0, top)
         remainder = Symbol(f"{name}%{divisor}", 0, divisor - 1)
-        value = _reference(quotient) * divisor + _reference(remainder)
+        value = _of_atom(quotient) * divisor + _of_atom(remainder)
         pairs = [
             (substitute_dim(x, {name: value}), substitute_dim(y, {name: value}))
             for x, y in pairs
@@ -249,11 +249,7 @@ def _digit(
 ) -> Dim | None:
     """The quotient or the remainder of a variable, under its name."""
     found = digits.get(part.op) if as_symbol(part.left) == var else None
-    return None if found is None else _reference(found) * factor
-
-
-def _reference(var: Symbol) -> Dim:
-    return symbolic.Expr.of_atom(var)
+    return None if found is None else _of_atom(found) * factor
 
 
 def _divided(
@@ -567,6 +563,14 @@ def within(
         if above is not None and symbolic.proves_less(high + above, size):
             return True
     return False
+
+
+def in_bounds(
+    access: Access | Load, loops: Sequence[For] = (), facts: Sequence[Fact] = ()
+) -> bool:
+    """The same of all indices of an access in its buffer."""
+    pairs = zip(access.indices, access.buffer.shape, strict=True)
+    return all(within(index, size, loops, facts) for index, size in pairs)
 
 
 def _highest(value: Dim, loops: Sequence[For]) -> Dim:

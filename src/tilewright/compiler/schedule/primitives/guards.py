@@ -23,7 +23,7 @@ from tilewright.compiler.analysis.accesses import (
     known_facts,
 )
 from tilewright.compiler.analysis.dependence import is_private, live_outside
-from tilewright.compiler.analysis.proofs import at_last, distinct, within
+from tilewright.compiler.analysis.proofs import at_last, distinct, in_bounds
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
@@ -91,10 +91,10 @@ def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
     facts = known_facts(path_to(kernel.body, guard) or ())
     known = _Known(kernel, guard)
     for access in users:
-        inside = (*around, *access.inner)
-        sizes = zip(access.indices, access.buffer.shape, strict=True)
-        in_bounds = all(within(index, size, inside, facts) for index, size in sizes)
-        if not in_bounds and not _admitted_anyway(kernel, guard, access, inside):
+        nest = (*around, *access.inner)
+        if not in_bounds(access, nest, facts) and not _admitted_anyway(
+            kernel, guard, access, nest
+        ):
             return False
         if access.write and not _unobserved(known, access, loops_of_condition):
             return False

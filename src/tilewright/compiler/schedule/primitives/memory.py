@@ -27,7 +27,7 @@ from tilewright.compiler.analysis.dependence import (
     private_buffers,
     reads_its_own,
 )
-from tilewright.compiler.analysis.proofs import within
+from tilewright.compiler.analysis.proofs import in_bounds
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
@@ -187,9 +187,8 @@ def cache_write(
         raise ScheduleError(
             f"'{loop}' touches more than one element of '{buffer}' per iteration"
         )
-    if not any(_is_sure(a, outer) for a in users) and not _exists(
-        kernel, outer, old, where
-    ):
+    facts = known_facts(path_to(kernel.body, outer) or ())
+    if not any(_is_sure(a, outer) for a in users) and not in_bounds(users[0], (), facts):
         raise ScheduleError(f"a guard decides whether '{loop}' touches '{buffer}'")
     name = FreshNames.of(kernel).fresh(into or f"{buffer}_r")
     new = ir.Buffer(name, old.dtype, (), ir.Space.REGISTER)
@@ -205,17 +204,6 @@ def cache_write(
 def _is_sure(access: Access, outer: ir.For) -> bool:
     """Whether every iteration of `outer` makes the access: no loop and no guard is around it."""
     return any(statement is access.statement for statement in outer.body)
-
-
-def _exists(
-    kernel: ir.Kernel, outer: ir.For, buffer: ir.Buffer, where: tuple[Dim, ...]
-) -> bool:
-    """Whether the element is there by what is known outside of `outer`."""
-    facts = known_facts(path_to(kernel.body, outer) or ())
-    return all(
-        within(index, size, (), facts)
-        for index, size in zip(where, buffer.shape, strict=True)
-    )
 
 
 @primitive
@@ -326,10 +314,7 @@ def _around_copy(
     dropped = _names(path) - copied_names
     around: list[ir.For | ir.If] = []
     outside = [f for f in facts if not _mentions(f, dropped | copied_names)]
-    safe = all(
-        within(index, size, copied, outside)
-        for index, size in zip(user.indices, buffer.shape, strict=True)
-    )
+    safe = in_bounds(user, copied, outside)
     for statement in path:
         if isinstance(statement, ir.For):
             if any(statement is s for s in copied):

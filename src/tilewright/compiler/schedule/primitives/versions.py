@@ -15,7 +15,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import known_facts
-from tilewright.compiler.analysis.proofs import within
+from tilewright.compiler.analysis.proofs import in_bounds
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
@@ -325,10 +325,7 @@ def _evenly_apart(found: Sequence[ir.Load]) -> tuple[int, int] | None:
 def _check_exists(kernel: ir.Kernel, loop: ir.For, found: CommonFactors) -> None:
     facts = known_facts(path_to(kernel.body, loop) or ())
     for load in {id(x): x for factor in found.factors for x in loads(factor)}.values():
-        pairs = zip(load.indices, load.buffer.shape, strict=True)
-        if load.mask is not None or not all(
-            within(index, size, found.loops, facts) for index, size in pairs
-        ):
+        if load.mask is not None or not in_bounds(load, found.loops, facts):
             raise ScheduleError(
                 f"'{loop.var.name}' may run no time, and then that part of '{load.buffer.name}' may not exist"
             )
