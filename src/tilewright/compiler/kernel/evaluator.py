@@ -123,10 +123,8 @@ class _Run:
     # --- memory --------------------------------------------------------------------------
 
     def _shape(self, buffer: ir.Buffer) -> tuple[int, ...]:
-        return tuple(symbolic.evaluate(d, self.env_numbers()) for d in buffer.shape)
-
-    def env_numbers(self) -> dict[str, int]:
-        return {n: v for n, v in self.env.items() if isinstance(v, int)}
+        numbers = {n: v for n, v in self.env.items() if isinstance(v, int)}
+        return tuple(symbolic.evaluate(dim, numbers) for dim in buffer.shape)
 
     def _bind(self, buffer: ir.Buffer, array: np.ndarray) -> None:
         shape = self._shape(buffer)

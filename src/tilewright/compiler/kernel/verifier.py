@@ -90,7 +90,7 @@ class _Verifier:
                 self._statement(statement, grid_allowed=grid_allowed and alone)
             except _BrokenError as broken:
                 line = statement_lines(statement)[0]
-                raise self.fail(f"{broken.reason} in `{line}`") from None
+                raise self.fail(f"{broken} in `{line}`") from None
 
     def _statement(self, statement: ir.Statement, *, grid_allowed: bool) -> None:
         match statement:
@@ -238,7 +238,3 @@ class _Verifier:
 @final
 class _BrokenError(Exception):
     """A broken rule, before the statement's text is added."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason: str = reason

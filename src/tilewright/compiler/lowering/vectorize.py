@@ -264,7 +264,8 @@ class _Lanes:
             return fold(with_children(value, new))
         if isinstance(value, ir.Horizontal):
             raise _NoLanesError
-        return fold(_with_lanes(value, [e.splat(p, self.lanes) for p in new], self.lanes))
+        wide = with_children(value, [e.splat(part, self.lanes) for part in new])
+        return fold(replace(wide, lanes=self.lanes))
 
     def _word(self, word: ir.Bitcast, block: ir.Expression) -> ir.Expression:
         """A word made of elements side by side.
@@ -326,10 +327,3 @@ def _changes_its_mask(statement: ir.If) -> bool:
     read = {load.buffer for load in loads(statement.condition)}
     last = statement.body[-1] if statement.body else None
     return any(s.buffer in read for s in stores(statement.body) if s is not last)
-
-
-def _with_lanes(
-    value: ir.Expression, parts: Sequence[ir.Expression], lanes: int
-) -> ir.Expression:
-    """`value` over vector operands."""
-    return replace(with_children(value, parts), lanes=lanes)

@@ -190,7 +190,7 @@ class ModuleTables:
                 Import(
                     name=name,
                     signature=Signature(calling_convention=IMPORTS[name]),
-                    flags=_import_flags(name),
+                    flags=OPTIONAL if name.startswith("tilewright.") else REQUIRED,
                 )
                 for name in self.imports
             ),
@@ -207,10 +207,6 @@ class ModuleTables:
             functions=descriptors,
             bytecode=code,
         )
-
-
-def _import_flags(name: str) -> int:
-    return OPTIONAL if name.startswith("tilewright.") else REQUIRED
 
 
 def _lay_out(
