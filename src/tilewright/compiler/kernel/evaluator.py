@@ -456,11 +456,8 @@ class _Run:
 
 
 def _depth(body: Sequence[ir.Statement]) -> int:
-    depth = 0
-    for statement in body:
-        if isinstance(statement, ir.For | ir.If):
-            depth = max(depth, isinstance(statement, ir.For) + _depth(statement.body))
-    return depth
+    nests = (statement for statement in body if isinstance(statement, ir.For | ir.If))
+    return max((isinstance(x, ir.For) + _depth(x.body) for x in nests), default=0)
 
 
 @functools.cache

@@ -67,10 +67,6 @@ def _pair(op: str, x: Operand, y: Operand) -> tuple[ir.Expression, ir.Expression
     return splat(x, lanes), splat(y, lanes)
 
 
-def _number(value: ir.Expression) -> Scalar | None:
-    return value.value if isinstance(value, ir.Const) else None
-
-
 def binary(op: str, x: Operand, y: Operand) -> ir.Expression:
     """`x op y`; a number takes the dtype of the other side."""
     left, right = _pair(op, x, y)
@@ -109,10 +105,9 @@ def _plain(value: numerics.Values, dtype: DType) -> Scalar:
 
 def _neutral(op: str, left: ir.Expression, right: ir.Expression) -> ir.Expression | None:
     """`left` (or an absorbing constant) when `right` is a constant that makes `op` trivial."""
-    number = _number(right)
-    if number is None:
+    if not isinstance(right, ir.Const):
         return None
-    dtype = left.dtype
+    number, dtype = right.value, left.dtype
     if op in ("mul", "div") and number == 1:
         return left
     if dtype.is_float:

@@ -87,10 +87,10 @@ def lift(
     kinds = sorted({column[0][0] for column in lifted}, key=lambda dtype: dtype.name)
     of_kind = {kind: [c for c in lifted if c[0][0] is kind] for kind in kinds}
     taken = {buffer.name for buffer in kernel.buffers}
-    buffers = {
-        kind: ir.Buffer(unique(_name(kind), taken), kind, (len(of_kind[kind]),))
-        for kind in kinds
-    }
+    buffers: dict[DType, ir.Buffer] = {}
+    for kind in kinds:
+        name = unique("numbers" if kind is dtypes.f32 else f"numbers_{kind}", taken)
+        buffers[kind] = ir.Buffer(name, kind, (len(of_kind[kind]),))
     following = iter(columns)
 
     def place(dtype: DType, value: float) -> ir.Expression | None:
@@ -111,10 +111,6 @@ def lift(
         for i in range(len(members))
     )
     return replace(body, parameters=(*before, *given, *after)), arrays
-
-
-def _name(kind: DType) -> str:
-    return "numbers" if kind is dtypes.f32 else f"numbers_{kind}"
 
 
 def _placed(kernel: ir.Kernel, place: Place) -> ir.Kernel:

@@ -157,12 +157,11 @@ def _byte(x: ir.Expression, divisor: ir.Expression, zero: ir.Expression) -> ir.E
         for end in (0, _BYTE)
     )
     # What NaN becomes gives 0.
-    if isinstance(divisor, ir.Const) and divisor.value < 0:
-        x = e.select(e.compare("lt", x, first), x, first)
-        x = e.select(e.compare("gt", x, last), x, last)
-    else:
-        x = e.select(e.compare("gt", x, first), x, first)
-        x = e.select(e.compare("lt", x, last), x, last)
+    is_falling = isinstance(divisor, ir.Const) and divisor.value < 0
+    for op, end in zip(
+        ("lt", "gt") if is_falling else ("gt", "lt"), (first, last), strict=True
+    ):
+        x = e.select(e.compare(op, x, end), x, end)
     rounded = e.binary("add", _quotient(x, divisor, is_kept=True), _ROUNDING)
     bits = e.bitcast(rounded, dtypes.i32)
     return e.cast(e.binary("add", bits, e.cast(_operand(zero), dtypes.i32)), dtypes.u8)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from tilewright.base import symbolic
 from tilewright.compiler.analysis.accesses import Access, Fact, accesses
@@ -58,8 +59,9 @@ def _once(write: Access) -> bool:
 
 def _are_apart(first: Access, second: Access) -> bool:
     """Whether two stores (one statement may stand in two places) share no element."""
-    count = _shared_loops(first, second)
-    around = first.inner[:count]
+    pairs = zip(first.inner, second.inner, strict=False)
+    around = tuple(a for a, _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+    count = len(around)
     shared = [loop.var for loop in around]
     first = replace(first, inner=first.inner[count:])
     second = replace(second, inner=second.inner[count:])
@@ -68,15 +70,6 @@ def _are_apart(first: Access, second: Access) -> bool:
         return False
     # ... nor in one.
     return disjoint(first, second) or _exclude(first.facts, second.facts)
-
-
-def _shared_loops(first: Access, second: Access) -> int:
-    count = 0
-    for a, b in zip(first.inner, second.inner, strict=False):
-        if a is not b:
-            break
-        count += 1
-    return count
 
 
 def _exclude(first: Sequence[Fact], second: Sequence[Fact]) -> bool:

@@ -7,6 +7,7 @@ where they are equal.  Called by the pipeline.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,9 +35,7 @@ def share_constants(programs: Sequence[Program]) -> None:
 
 def _doubtful(arrays: dict[int, Array]) -> dict[int, Array]:
     """Those of which another one has as many bytes: only they are read."""
-    counts: dict[int, int] = {}
-    for array in arrays.values():
-        counts[array.nbytes] = counts.get(array.nbytes, 0) + 1
+    counts = Counter(array.nbytes for array in arrays.values())
     return {i: array for i, array in arrays.items() if counts[array.nbytes] > 1}
 
 

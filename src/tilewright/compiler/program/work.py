@@ -21,11 +21,7 @@ from tilewright.compiler.schedule.rules.verdict import unscheduled
 def arithmetic_work(node: Node) -> Dim:
     """Floating-point operations of a node, the nodes of its regions included."""
     if node.regions:
-        total: Dim = 0
-        for region in node.regions:
-            for inner in region:
-                total = total + arithmetic_work(inner)
-        return total
+        return sum(arithmetic_work(inner) for region in node.regions for inner in region)
     traits, work = node.schema.traits, node.schema.work
     if work is not None:
         types = [v.type for v in node.present_operands]
@@ -43,12 +39,8 @@ def bytes_moved(node: Node) -> Dim:
     Of an operand that is only moved, no more is read than what is made of it: a gather takes rows, not the
     table.
     """
-    total: Dim = 0
-    for value in dict.fromkeys(node.present_operands):
-        total = total + _bytes_read(node, value)
-    for value in node.results:
-        total = total + value.type.size_bytes
-    return total
+    read = sum(_bytes_read(node, value) for value in dict.fromkeys(node.present_operands))
+    return read + sum(value.type.size_bytes for value in node.results)
 
 
 def _bytes_read(node: Node, value: Value) -> Dim:

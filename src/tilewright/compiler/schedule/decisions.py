@@ -61,10 +61,6 @@ def _text(value: Value) -> str:
     return str(value)
 
 
-def _read_bool(text: str) -> bool:
-    return {"yes": True, "no": False}[text]
-
-
 def _read_sizes(text: str) -> tuple[int, ...]:
     if text[:1] + text[-1:] != "[]":
         raise ValueError
@@ -74,7 +70,7 @@ def _read_sizes(text: str) -> tuple[int, ...]:
 # Fields of records by their declared type, as text.
 _READERS: Final[Mapping[str, Callable[[str], Value]]] = {
     "int": int,
-    "bool": _read_bool,
+    "bool": {"yes": True, "no": False}.__getitem__,
     "str": str,
     "tuple[int, ...]": _read_sizes,
 }

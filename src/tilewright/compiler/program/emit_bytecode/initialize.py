@@ -9,8 +9,9 @@ a runtime does not know is no reason against code (`docs/formats/vmfb.md`).
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tilewright.compiler.program.emit_bytecode.function import (
     ANY_QUEUE,
@@ -162,7 +163,10 @@ def _load_best(function: HalFunction) -> None:
     for code, body in codes:
         here, next_ = build.block(), build.block()
         reasons = [lacking[feature] for feature in sorted(code.features)]
-        build.branch_if(_any(function, reasons or [is_first_time]), next_, here)
+        is_lacking = functools.reduce(
+            functools.partial(build.emit, "or.i32"), reasons or [is_first_time]
+        )
+        build.branch_if(is_lacking, next_, here)
         build.place(here)
         _load_executable(function, code)
         if module.has_switch:
@@ -181,14 +185,6 @@ def _load_best(function: HalFunction) -> None:
     message = f"no code for this CPU; the module has {names}"
     build.fail(function.i32(STATUS_INCOMPATIBLE), message)
     build.place(loaded)
-
-
-def _any(function: HalFunction, flags: Sequence[Register]) -> Register:
-    """1 where one of the flags is."""
-    found = flags[0]
-    for flag in flags[1:]:
-        found = function.build.emit("or.i32", found, flag)
-    return found
 
 
 def _ask(function: HalFunction) -> dict[str, Register]:

@@ -98,7 +98,9 @@ def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
     if len({(around, load.indices, load.mask) for around, load in found}) != 1:
         return False
     around, load = found[0]
-    if effort <= INVARIANT_COST and _has_sum_of_products(kernel) and not summed:
+    # A nest of products does much more for each result than what its epilogue computes again.
+    nests = top_nests(kernel)
+    if effort <= INVARIANT_COST and not summed and any(map(sums_of_products, nests)):
         return True
     return all(depends(load, loop.var.name) or loop.extent == 1 for loop in around)
 
@@ -111,11 +113,6 @@ def _is_made_of_sums(kernel: Kernel, store: Store) -> bool:
     read = {load.buffer for load in loads((store,))}
     totals = (x for nest in top_nests(kernel) for x in sums_of_products(nest))
     return any(total.buffer in read for total in totals)
-
-
-def _has_sum_of_products(kernel: Kernel) -> bool:
-    """Whether a nest does much more for each result than what its epilogue computes again."""
-    return any(sums_of_products(nest) for nest in top_nests(kernel))
 
 
 def join_consumers(s: Schedule) -> None:
