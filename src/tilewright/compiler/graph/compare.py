@@ -73,15 +73,24 @@ def _hash(parts: Iterable[str]) -> str:
 def _described(graph: Graph, hashes: ArrayHashes) -> Iterator[str]:
     """What counts of a graph, one node after the other, whose operands are numbers of values."""
     number: dict[Value, int] = {}
+
+    def place(value: Value) -> str:
+        # What nothing in the graph makes, as `verify` would say, is equal to itself alone.
+        return (
+            str(number[value])
+            if value in number
+            else f"{value.name} from outside, {id(value)}"
+        )
+
     for value in graph.inputs:
         number[value] = len(number)
         yield f"input {value.type};"
     for node in graph.nodes:
-        operands = ["_" if v is None else str(number.get(v)) for v in node.operands]
+        operands = ["_" if v is None else place(v) for v in node.operands]
         yield from _described_node(node, operands, hashes)
         for value in node.results:
             number[value] = len(number)
-    yield f"return {[number.get(v) for v in graph.outputs]}"
+    yield f"return {[place(v) for v in graph.outputs]}"
 
 
 def _described_node(node: Node, operands: list[str], hashes: ArrayHashes) -> Iterator[str]:

@@ -74,16 +74,18 @@ class Editor:
             yield node
             # The visitor may have erased `node` or inserted after it.
             node = self._next[node] if node in self._inside else following
-            # Erased nodes keep a forward link, so a chain of erasures still leads on.
+            # Erased nodes keep their links, so a chain of erasures still leads on.
             while node is not None and node not in self._inside:
                 node = self._next[node]
 
     def reversed_nodes(self) -> Iterator[Node]:
-        """Nodes from last to first; the current one may be erased."""
+        """Nodes from last to first, robust against erasure while iterating."""
         node = self._previous[None]
         while node is not None:
             before = self._previous[node]
             yield node
+            while before is not None and before not in self._inside:
+                before = self._previous[before]
             node = before
 
     def contains(self, node: Node) -> bool:
@@ -128,7 +130,8 @@ class Editor:
     ) -> Node:
         """A new node with inferred result types, inserted before `before` (None: at the end).
 
-        Raises: the op's ModelError when the operands do not fit, with the node's location.
+        Raises: the op's ModelError when the operands do not fit, with the node's location; InternalError when
+        `before` is not in the graph.
         """
         complete = schema.complete(attributes or {})
         if location is None:
@@ -146,9 +149,17 @@ class Editor:
         return node
 
     def insert_before(self, anchor: Node | None, node: Node) -> None:
-        """Put `node` before `anchor` (None: at the end)."""
+        """Put `node` before `anchor` (None: at the end).
+
+        Raises: InternalError when `node` is in the graph, or `anchor` is not.
+        """
         if node in self._inside:
             raise InternalError(f"op '{node.op}' is inserted twice", location=node.location)
+        if anchor is not None and anchor not in self._inside:
+            raise InternalError(
+                f"op '{node.op}' is inserted before op '{anchor.op}', which is not in the graph",
+                location=node.location,
+            )
         self._inside.add(node)
         self._link(self._previous[anchor], node)
         self._link(node, anchor)
@@ -197,7 +208,7 @@ class Editor:
                 )
         for value in node.present_operands:
             self._drop_use(value, node)
-        self._link(self._previous.pop(node), self._next[node])
+        self._link(self._previous[node], self._next[node])
         self._inside.remove(node)
         self.modified = True
 
@@ -259,7 +270,7 @@ class Editor:
     # --- order
 
     def _is_sorted(self, nodes: Sequence[Node]) -> bool:
-        """Whether all nodes stand behind the makers of their operands, which may be those of a graph around this one."""
+        """Whether all nodes stand behind the makers of their operands."""
         ahead = set(nodes)
         for node in nodes:
             ahead.remove(node)

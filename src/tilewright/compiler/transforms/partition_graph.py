@@ -250,7 +250,7 @@ class _Partition:
     def _region(self, subgraph: Subgraph) -> Graph:
         nodes, codegen = subgraph.nodes, subgraph.codegen
         inputs, outputs = self._inputs(nodes, codegen), self._outputs(nodes)
-        taken: set[str] = set()
+        given, taken = set(inputs), set[str]()
         names: list[str] = []
         for letter, values in (("x", inputs), ("y", outputs)):
             for index, value in enumerate(values):
@@ -259,7 +259,7 @@ class _Partition:
         parts = dict.fromkeys(  # constants that are bound stand in front of who reads them
             part
             for node in self.ordered(nodes)
-            for part in (*(v.node for v in node.present_operands if v not in inputs), node)
+            for part in (*(v.node for v in node.present_operands if v not in given), node)
             if part is not None
         )
         region = graph_of(parts, inputs, outputs, names)

@@ -5,6 +5,7 @@ from tilewright.compiler.graph.compare import (
     node_fingerprint,
     same,
 )
+from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.text import ArrayHashes
 from tilewright.compiler.readers.graph_text import parse_graph
 
@@ -69,6 +70,15 @@ def test_a_node_is_told_by_all_but_names_and_by_the_types_of_what_it_reads():
     others = [("count = 2", "count = 3"), ("N, 2", "N, 2, 1"), ("N", "M")]
     prints |= {print_of(BASE.replace(old, new)) for old, new in others}
     assert len(prints) == 1 + len(others)
+
+
+def test_values_that_nothing_makes_are_equal_to_themselves_only():
+    left, right = (graph_of(BASE) for _ in range(2))
+    for graph in (left, right):
+        graph.nodes[1].operands[1] = Value(graph.nodes[0].result.type, "lost")
+    assert difference(left, left) is None
+    assert "lost from outside" in (difference(left, right) or "")
+    assert fingerprint(left) != fingerprint(right)
 
 
 def test_nan_constants_are_equal_to_themselves():

@@ -207,7 +207,31 @@ def test_reversed_iteration_allows_erasing():
     assert ops(graph) == ["neg"]
 
 
-def test_many_insertions_at_one_place_renumber():
+def test_reversed_iteration_allows_erasing_what_is_ahead():
+    graph = chain()
+    with Editor(graph) as edit:
+        graph.outputs[:] = [graph.inputs[0]]
+        for node in edit.reversed_nodes():
+            edit.erase_dead(node)
+    assert ops(graph) == []
+
+
+def test_an_anchor_outside_of_the_graph_is_refused():
+    graph = chain()
+    anchor = graph.nodes[-1]
+    with Editor(graph) as edit:
+        graph.outputs[:] = [graph.nodes[0].result]
+        edit.erase(anchor)
+        before = list(edit.nodes())
+        with pytest.raises(
+            InternalError, match=r"'neg' is inserted before op .* not in the graph"
+        ):
+            edit.create(tiny_ops.neg, [graph.inputs[0]], before=anchor)
+        assert list(edit.nodes()) == before
+    assert graph.nodes == before
+
+
+def test_many_insertions_at_one_place_stay_in_order():
     graph = chain()
     with Editor(graph) as edit:
         anchor = graph.nodes[1]
