@@ -19,7 +19,7 @@ from tilewright.compiler.ops import catalogue
 from tilewright.runtime import native
 
 pytestmark = needs_x86
-HOST = Target.host()
+HOST, V3 = Target.host(), Target.level("v3")
 by_name = pytest.mark.parametrize("name", SWEEPS)
 by_target = pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 TOLERANCE = {"f32": 1e-4, "f16": 2e-2}
@@ -84,6 +84,15 @@ def test_one_kernel_is_right_at_every_size(name: str) -> None:
 @by_name
 def test_kernels_for_one_size_are_right(name: str) -> None:
     check_static(SWEEPS[name], HOST, dtypes.f32, drawn(name, 2, seed=1))
+
+
+@pytest.mark.skipif(V3 not in targets_here(), reason="runs code for AVX2")
+@pytest.mark.parametrize("name", ["log_softmax", "layer_norm", "rms_norm"])
+def test_rows_of_16_bits_are_right_around_whole_vectors_of_both_widths(name: str) -> None:
+    """Their sums have 8 lanes, what stores 16 bits may have 16."""
+    lengths = (1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40)
+    sizes = [{"A": 3, "B": 3, "C": length} for length in lengths]
+    check_dynamic(SWEEPS[name], V3, dtypes.f16, sizes)
 
 
 @pytest.mark.nightly

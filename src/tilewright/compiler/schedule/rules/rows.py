@@ -17,6 +17,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.analysis.dependence import (
     lines_of_an_iteration,
@@ -250,7 +251,8 @@ class RowsSite:
             s.attempt(do.keep_line, buffer, row, most)
         for each in filter(_contiguous, _passes(find(s.kernel, row).body)):
             s.apply(do.widen, each.var.name, most)
-            schedule_pass(s, each.var.name, self.machine, _VECTORS, whole=most - lanes)
+            wide = _Wide(each.extent, most - lanes, most)
+            schedule_pass(s, each.var.name, self.machine, _VECTORS, wide=wide)
 
 
 def _read_again(body: Body) -> list[str]:
@@ -326,18 +328,28 @@ def _lanes_along(loop: For, machine: MachineModel) -> int:
     )
 
 
+@final
+@record
+class _Wide:
+    """How long rows are that a loop for the longest of them walks (`widen`): `length` elements, more than `above`, up to `most`."""
+
+    length: Dim
+    above: int
+    most: int
+
+
 def schedule_pass(
     s: Schedule,
     name: str,
     machine: MachineModel,
     written_out: int,
     *,
-    whole: int | None = None,
+    wide: _Wide | None = None,
     is_parted: bool = False,
 ) -> None:
     """Lanes along one pass over a row, unless it is too short for them.
 
-    `whole`: the loop is longer than the row (`widen`), of which more than so many elements are there; None: it is as long.
+    `wide`: the loop is longer than the row; None: it is as long.
     `is_parted`: what is left of several vectors, of a row of open length, has a mask on its last vector only.
     """
     loop = find(s.kernel, name)
@@ -368,8 +380,8 @@ def schedule_pass(
             s.kernel = before_all
             return
         starts.append(start)
-    if whole is not None:
-        _lanes_of_wide(s, inner, lanes, whole, machine)
+    if wide is not None:
+        _lanes_of_wide(s, inner, lanes, wide, machine)
     elif is_parted:
         _lanes_of_parts(s, outer, inner, lanes)
     else:
@@ -381,22 +393,19 @@ def schedule_pass(
 
 
 def _lanes_of_wide(
-    s: Schedule, name: str, lanes: int, whole: int, machine: MachineModel
+    s: Schedule, name: str, lanes: int, wide: _Wide, machine: MachineModel
 ) -> None:
-    """Vectors of a row of which more than `whole` elements are there: those without masks, the last one with.
+    """Vectors of a row: those that are whole in each such row without masks, the last one with.
 
-    Where a store to memory under a mask takes long, it has code without one for rows of whole vectors.
+    Where a store to memory under a mask takes long, it has code without one for rows of whole vectors, if the longest is one.
     """
-    loop = find(s.kernel, name)
-    found = guard_of(loop)
-    assert found is not None, "widened"
+    stored = [x.buffer.space for x in stores(find(s.kernel, name).body)]
     vector, lane = cut(s, name, lanes, "v", "lane")
-    parts = [*s.apply(do.partition, vector, whole // lanes)]
-    if not machine.has_masks and any(
-        x.buffer.space is Space.DEVICE for x in stores(loop.body)
-    ):
+    parts = [*s.apply(do.partition, vector, wide.above // lanes)]
+    may_be_whole = wide.most % lanes == 0
+    if may_be_whole and not machine.has_masks and Space.DEVICE in stored:
         last = parts.pop()
-        cases = s.apply(do.version, last[vector], found[2], whole + lanes)
+        cases = s.apply(do.version, last[vector], wide.length, wide.most)
         parts += map(last.then, cases)
     for part in parts:
         s.apply(do.settle_tests, part[vector])

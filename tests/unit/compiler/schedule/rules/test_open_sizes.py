@@ -12,7 +12,7 @@ from fakes.contractions import convolution
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, emit, op_kernel
 from tilewright.base import symbolic
-from tilewright.base.dtypes import DType, f16, f32, i64, u8
+from tilewright.base.dtypes import DType, bf16, f16, f32, i64, u8
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim, ceildiv, symbol, symbols
 from tilewright.base.target import Target
@@ -354,6 +354,27 @@ def test_of_rows_in_registers_only_the_last_vector_has_a_mask() -> None:
         assert {2, 3} <= {of["at"] for of in said["partition"]}
         least = {of["least"] for of in said["version"]}
         assert ({3 * lanes, 4 * lanes} <= least) is has_stores_of_whole_vectors
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("machine", [V3, ZEN3], ids=str)
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [("log_softmax", {"axis": -1}), ("layer_norm", NORM), ("rms_norm", NORM)],
+)
+def test_rows_of_16_bits_stay_in_registers_where_what_stores_them_has_more_lanes(
+    name: str, attributes: dict[str, object], dtype: DType, machine: MachineModel
+) -> None:
+    """Only of the longest such row is the last vector of 16 a whole one."""
+    naive = op_kernel(name, [(M, N)], (M, N), attributes, dtype)
+    done = schedule(naive, machine)
+    assert "up to 32 elements stay in registers" in str(done.notes)
+    least = {of["least"] for primitive, of in done.trace if primitive == "version"}
+    assert 32 in least
+    assert 24 not in least
+    for length in (1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40):
+        assert_same(naive, done, {"M": 2, "N": length}, exact=False)
 
 
 def test_rows_of_an_open_length_below_one_vector_stay_in_registers() -> None:
