@@ -397,13 +397,16 @@ def _lanes_of_wide(
 ) -> None:
     """Vectors of a row: those that are whole in each such row without masks, the last one with.
 
-    Where a store to memory under a mask takes long, it has code without one for rows of whole vectors, if the longest is one.
+    Where a store to memory under a mask takes long, or a load of few bits, it has code without one for rows of whole vectors, if
+    the longest is one.
     """
-    stored = [x.buffer.space for x in stores(find(s.kernel, name).body)]
+    body = find(s.kernel, name).body
+    slow = [*stores(body), *(x for x in loads(body) if x.buffer.dtype.bits < f32.bits)]
     vector, lane = cut(s, name, lanes, "v", "lane")
     parts = [*s.apply(do.partition, vector, wide.above // lanes)]
     may_be_whole = wide.most % lanes == 0
-    if may_be_whole and not machine.has_masks and Space.DEVICE in stored:
+    is_slow = any(x.buffer.space is Space.DEVICE for x in slow)
+    if may_be_whole and is_slow and not machine.has_masks:
         last = parts.pop()
         cases = s.apply(do.version, last[vector], wide.length, wide.most)
         parts += map(last.then, cases)

@@ -377,6 +377,17 @@ def test_rows_of_16_bits_stay_in_registers_where_what_stores_them_has_more_lanes
         assert_same(naive, done, {"M": 2, "N": length}, exact=False)
 
 
+def test_rows_of_whole_vectors_of_few_bits_are_loaded_without_masks() -> None:
+    """There are loads of some lanes for 32 bits; for fewer, each lane is asked and loaded alone."""
+
+    def cases(dtype: DType) -> int:
+        naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}, dtype)
+        done = schedule(naive, V3)
+        return sum(n == "version" and of["least"] == 32 for n, of in done.trace)
+
+    assert cases(f16) == cases(bf16) > cases(f32)
+
+
 def test_rows_of_an_open_length_below_one_vector_stay_in_registers() -> None:
     naive = op_kernel("reduce_max", [(M, N)], (M, 1), {"axes": (-1,)}, u8)
     done = schedule(naive, V3)
