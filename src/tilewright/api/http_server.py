@@ -28,7 +28,7 @@ from typing import Any, Final, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.log import Log
-from tilewright.base.text import printable
+from tilewright.base.text import printable_line
 from tilewright.base.version import VERSION
 
 CONNECTIONS: Final = 64
@@ -285,7 +285,7 @@ class HttpHandler(BaseHTTPRequestHandler):
         super().send_response(code, message)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-        self._log.info("%s: %s", self.address_string(), printable(format % args))
+        self._log.info("%s: %s", self.address_string(), printable_line(format % args))
 
     @property
     def _log(self) -> Log:

@@ -159,6 +159,31 @@ def printable(text: str) -> str:
     )
 
 
+def printable_line(text: str) -> str:
+    """`printable` for what stands in one line, which no name of strangers may end."""
+    return printable(text).replace("\n", "\\n")
+
+
+def utf8(text: str, location: str | None = None) -> bytes:
+    """The bytes of a text that comes from outside.
+
+    Raises: UserError for what is no character: half of one, or a byte that nothing could be made of (`surrogateescape`).
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        code, hint = ord(text[error.start]), None
+        what = f"U+{code:04X}"
+        if 0xDC80 <= code <= 0xDCFF:
+            what = f"the byte {code - 0xDC00:#x}"
+            hint = "change the encoding of the text (iconv) to UTF-8"
+        raise UserError(
+            f"{what} behind {error.start} characters is no text",
+            location=location,
+            hint=hint,
+        ) from error
+
+
 def abridged(text: str) -> str:
     """`text` with the middle left out of lines that nobody reads to their end."""
     half = _READ_LETTERS // 2

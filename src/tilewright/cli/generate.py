@@ -15,7 +15,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.input_file import read_small_file, why_no_file
 from tilewright.base.json_text import read_json
 from tilewright.base.output_file import check_output
-from tilewright.base.text import printable
+from tilewright.base.text import printable, utf8
 from tilewright.cli.display import err, example
 from tilewright.cli.language_options import (
     CONTEXT,
@@ -203,6 +203,7 @@ def _read(read: Callable[[int], str], model: LanguageModel) -> str:
             location="standard input",
             hint="change its encoding (iconv), or say what it is: PYTHONIOENCODING=latin-1",
         ) from error
+    utf8(text, "standard input")  # a stream may let every byte pass, as with LC_ALL=C
     if len(text) >= most:
         raise UserError(
             f"the prompt has {most} characters or more, there is room for {model.context - 1} tokens",

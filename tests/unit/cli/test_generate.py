@@ -130,6 +130,19 @@ def test_bytes_that_are_no_text_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         list(generate._lines(model))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_bytes_that_a_stream_lets_pass_are_refused(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As standard input does with LC_ALL=C; the model would read bytes that are in no text."""
+    model = mock.Mock(context=9, tokenizer=mock.Mock(longest_bytes=2))
+    given = io.TextIOWrapper(io.BytesIO(b"caf\xe9 a"), encoding, "surrogateescape")
+    monkeypatch.setattr(sys, "stdin", given)
+    with pytest.raises(UserError, match="standard input: the byte 0xe9 behind 3 char") as e:
+        list(generate._lines(model))
+    assert "iconv" in str(e.value.hint)
+
+
 def test_lines_are_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = mock.Mock(context=4, tokenizer=mock.Mock(longest_bytes=2))
     for last, lines in {"12345678": ["12345678"], "1234567\n": ["1234567"]}.items():

@@ -68,7 +68,7 @@ class BytePairs:
         return found
 
     def _word(self, part: str) -> Iterable[int]:
-        raw = part.encode("utf-8", "surrogatepass")
+        raw = part.encode()
         word = "".join(BYTE_CHARACTERS[byte] for byte in raw)
         whole = self._ids.get(word) if self._takes_words else None
         if whole is not None:

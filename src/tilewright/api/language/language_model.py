@@ -37,6 +37,7 @@ from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.options import choice_option, count_option, path_option
+from tilewright.base.text import utf8
 from tilewright.compiler.frontends.gguf import files_of, read_hyperparameters, read_model
 from tilewright.formats.gguf import GgufFile
 from tilewright.runtime.plan_executor import PlanExecutor
@@ -271,9 +272,9 @@ class LanguageModel(BoundToProcess):
             text: any text, in which special tokens stand as themselves.
             bos: begin with the token that begins texts; default: as the model has it.
 
-        Raises: UserError for one that there is no room for.
+        Raises: UserError for one that there is no room for, and for half a character.
         """
-        length = len(text.encode("utf-8", "surrogatepass"))
+        length = len(utf8(text))
         self._check_room(length // self.tokenizer.longest_bytes, "at least ")
         return self.tokenizer.encode(text, bos=bos)
 

@@ -46,7 +46,7 @@ class Pieces:
         whole = self._ids.get(symbol)
         if whole is not None:
             return [whole]
-        raw = symbol.encode("utf-8", "surrogatepass")
+        raw = symbol.encode()
         found = [self._ids.get(f"<0x{byte:02X}>") for byte in raw]
         return [t for t in found if t is not None] if None not in found else self._unknown
 

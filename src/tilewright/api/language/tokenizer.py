@@ -21,6 +21,7 @@ from tilewright.api.language.vocabulary import (
 )
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.lazy import lazy
+from tilewright.base.text import utf8
 from tilewright.formats.gguf import GgufFile
 
 _KINDS: Final = {"gpt2": BytePairs, "llama": Pieces}
@@ -79,7 +80,10 @@ class Tokenizer:
             text: any text.
             special: take texts of control tokens for these, else for text like any other.
             bos: begin with the token that begins texts; default: as the model has it.
+
+        Raises: UserError for half a character, which has no bytes.
         """
+        utf8(text)
         begins = self.vocabulary.adds_bos if bos is None else bos
         found = [self.vocabulary.bos] if begins and self.vocabulary.bos is not None else []
         for part in (self._special if special else self._words).parts(text):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fakes.language_models import Form, byte_tokens
 from tilewright.api.language.byte_pairs import BytePairs
 from tilewright.api.language.tokenizer import Tokenizer
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.formats.gguf import read_gguf
 
 CORPUS = (
@@ -316,3 +316,17 @@ def test_what_is_kept_of_texts_is_bounded() -> None:
     kind = tokenizer._kind
     assert isinstance(kind, BytePairs)
     assert set(kind._cache) == {"the"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("caf\udce9", "the byte 0xe9 behind 3 characters is no text"),
+        ("\ud800 a", "U+D800 behind 0 characters is no text"),
+    ],
+)
+def test_half_a_character_is_refused(text: str, told: str) -> None:
+    """What undecodable bytes of a command line, and escapes of JSON, become."""
+    with pytest.raises(UserError) as caught:
+        TOKENIZER.encode(text)
+    assert str(caught.value).startswith(told)

@@ -249,6 +249,8 @@ def test_views_are_traced_to_whoever_asked(
     assert capsys.readouterr().err == "=== here ===\ni32[1]=[1]\n"
     bound("buffer_view.trace", text("\x1b[2J"), [])  # what would steer a terminal
     assert capsys.readouterr().err == "=== \\x1b[2J ===\n"
+    bound("buffer_view.trace", text("a ===\n1x\r=2\n=== b"), [])  # nor is it two lines
+    assert capsys.readouterr().err == "=== a ===\\n1x\\r=2\\n=== b ===\n"
     with monkeypatch.context() as changed:
         changed.setattr(sys, "stderr", None)
         bound("buffer_view.trace", text("here"), [view])

@@ -267,7 +267,7 @@ class Importer:
         place = f" at {operation.place}" if operation.place else ""
         name = f"{self._prefix}{operation.name}{place}"
         self.maker.location = Location(self.file, name)
-        record = Record(operation.target, "", name)
+        record = Record(_name_of(operation), "", name)
         outer, self.maker.emitted = self.maker.emitted, record.emitted
         if operation.target != "getitem":
             self.records.append(record)
@@ -550,4 +550,7 @@ def _check_supported(operation: Operation) -> None:
 def _name_of(operation: Operation) -> str:
     """What users call an operator: of one that changes its arguments its own name, not that of what torch puts around it."""
     changing = operation.arguments.get("_mutable_op")
-    return changing.text if isinstance(changing, Opaque) else operation.target
+    if not isinstance(changing, Opaque):
+        return operation.target
+    # One of torch's that takes functions or kernels has a name without a namespace.
+    return changing.text if "." in changing.text else f"higher_order.{changing.text}"

@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.base.diagnostics import say
 from tilewright.base.errors import InputError
 from tilewright.base.status import StatusCode, failure
-from tilewright.base.text import printable
+from tilewright.base.text import printable_line
 from tilewright.runtime.hal.allocator import Allocator, held
 from tilewright.runtime.hal.buffer import Buffer, MemoryAccess, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
@@ -227,7 +227,7 @@ def _view_trace(state: HalState, key: VmBuffer, views: Sequence[BufferView]) -> 
     if state.tracer is not None:
         state.tracer(key.text, views)
         return
-    say(f"=== {printable(key.text)} ===\n")
+    say(f"=== {printable_line(key.text)} ===\n")
     for view in views:
         say(f"{view.type_text}={view.to_numpy()}\n")
 

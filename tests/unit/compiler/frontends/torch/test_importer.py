@@ -75,6 +75,26 @@ def test_an_operator_that_changes_its_arguments_goes_by_its_own_name() -> None:
     assert found.hint.startswith("what an operator of your own computes")
 
 
+@pytest.mark.parametrize(
+    ("changing", "name"),
+    [
+        ("mine.bump.default", "mine.bump.default"),
+        ("triton_kernel_wrapper_mutation", "higher_order.triton_kernel_wrapper_mutation"),
+    ],
+)
+def test_the_record_of_an_operator_that_changes_its_arguments_has_the_name_of_its_problem(
+    changing: str, name: str
+) -> None:
+    target = "higher_order.auto_functionalized_v2"
+    given = {"_mutable_op": Opaque(changing), "x": Ref("x")}
+    importer = Importer(program(Operation("y", target, given, (VECTOR,))), "<test>")
+    importer.run()
+    assert [record.op_type for record in importer.records] == [name]
+    (problem,) = importer.problems
+    assert problem.op_type == name
+    assert ("of your own" in problem.hint) == name.startswith("mine.")
+
+
 def test_an_argument_that_no_row_asks_for_is_refused() -> None:
     relu = Operation("y", "aten.relu.default", {"self": Ref("x"), "slope": 0.5}, (VECTOR,))
     with pytest.raises(ModelError, match=r"argument 'slope' = 0\.5 is not supported"):
