@@ -24,6 +24,8 @@ PEERS := $(BUILD)/envs/tvm $(BUILD)/envs/tvmffi
 OLDER_PEERS := $(BUILD)/envs/tvm-0.26 $(BUILD)/envs/tvm-0.25
 # What the slow tests need beside the models, and the quantized model that they compile; `make models` makes them all.
 SLOW := $(addprefix $(STAMPS)/,test torch classical demo interop cross go mpi) $(PEERS)
+# Those that make examples at random: the night makes more of them, where a test does not say how many.
+PROPERTIES = $(shell grep -rlE --include='test_*.py' '^@(hypothesis\.)?given' tests)
 QUANTIZED := gpt2_decode_int4
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
@@ -49,8 +51,9 @@ test-all: test test-slow ## Every test: the fast ones, then whole models against
 test-slow: $(SLOW) models-of-tests ## Only what make test leaves out, without the nightly tests
 	$(PYTEST) -m "(slow or needs_torch) and not nightly"
 
-test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/keras $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX, models of Keras
-	$(PYTEST) -m nightly
+test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/keras $(STAMPS)/interop $(STAMPS)/cross $(STAMPS)/classical $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX, models of Keras
+	$(PYTEST) -m nightly --hypothesis-profile=nightly
+	$(PYTEST) -m "not nightly" --hypothesis-profile=nightly $(PROPERTIES)
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing
 	$(VENV)/bin/ruff format --check $(SOURCES)

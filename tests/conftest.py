@@ -37,10 +37,13 @@ MODELS_VARIABLE = "TILEWRIGHT_TEST_MODELS"
 hypothesis.settings.register_profile(
     "tilewright",
     deadline=None,  # compiling takes as long as the machine's other work lets it
-    max_examples=25,  # more for readers: `tests/fuzz` and the programs beside it
+    max_examples=25,  # four times as many in the nightly run
     print_blob=True,
     derandomize=bool(os.environ.get("CI")),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile(
+    "nightly", hypothesis.settings.get_profile("tilewright"), max_examples=100
 )
 hypothesis.settings.load_profile("tilewright")
 

@@ -1,6 +1,6 @@
 """When a test runs: what its markers say, and what need not even be made for a run.
 
-`-m "not slow and not needs_torch"` leaves out 40 % of the cases.  pytest makes them all and then drops those; here files
+`-m "not slow and not needs_torch"` leaves out many of the cases.  pytest makes them all and then drops those; here files
 whose every test is left out are not imported, and tests that are left out get no cases.  `conftest.py` calls this.
 """
 

@@ -1,4 +1,7 @@
-"""What `thinned` and `sampled` leave in a run has every value of every parameter, as far as the number of cases allows."""
+"""What `thinned` and `sampled` leave in a run has many values of every parameter: as many as half of the cases that stay.
+
+One case that stays asks for nothing, and one that is skipped where it runs counts as one that stays.
+"""
 
 from __future__ import annotations
 
