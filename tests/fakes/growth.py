@@ -1,6 +1,6 @@
-"""Whether work grows in proportion to its input, or as its square: told by processor time, where no step can be counted.
+"""Whether work grows in proportion to its input, or as its square: told by the thread's processor time, where no step can be counted.
 
-A time is compared with one of the same process only, and the two answers lie so far apart that a busy machine does
+A time is compared with one of the same process only, without what its other threads do, and the two answers lie so far apart that a busy machine does
 not take one for the other.
 """
 
@@ -32,6 +32,6 @@ def least_seconds(work: Callable[[int], object], size: int) -> float:
 
 
 def _seconds(work: Callable[[int], object], size: int) -> float:
-    begin = time.process_time()
+    begin = time.thread_time()
     work(size)
-    return time.process_time() - begin
+    return time.thread_time() - begin

@@ -111,7 +111,7 @@ def test_one_that_the_forking_thread_holds_itself_may_be_reentered() -> None:
 # A thread is inside of a section while the main thread forks; `inside` is set by it, `forking` says when the fork began.
 MEANWHILE = """
 import faulthandler, os, signal, sys, threading, time
-faulthandler.dump_traceback_later(40, exit=True)  # it hangs
+faulthandler.dump_traceback_later(100, exit=True)  # it hangs: after every limit below, and before that of the process
 from tilewright.base.fork_locks import LATE_IMPORTS, Rank, fork_lock
 import logging
 
@@ -125,7 +125,7 @@ def beside_a_fork(work):
         inside.set()
     section = threading.Thread(target=run)
     section.start()
-    assert inside.wait(20)
+    assert inside.wait(30)
 
 def in_a_child(check):
     child = os.fork()

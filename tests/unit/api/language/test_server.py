@@ -256,10 +256,12 @@ def test_a_prompt_that_nobody_waits_for_is_not_read_to_its_end(
 ) -> None:
     model = server.model
     monkeypatch.setattr(model, "_piece", 4)
-    advance, pieces, gone = model._advance, [], threading.Event()
+    advance, pieces = model._advance, []
+    begun, gone = threading.Event(), threading.Event()
 
     def slowly(tokens: Any) -> Any:
         pieces.append(len(model.cache.tokens))
+        begun.set()
         assert gone.wait(60)
         time.sleep(0.01)
         return advance(tokens)
@@ -268,11 +270,10 @@ def test_a_prompt_that_nobody_waits_for_is_not_read_to_its_end(
     model.cache.keep([0, 0])
     with socket.create_connection(("127.0.0.1", server.server_port)) as held:
         held.sendall(_request("q" * 60, stream=is_stream))
-        while not pieces:
-            time.sleep(0.001)
+        assert begun.wait(60)
     gone.set()
-    with server.turn:
-        pass
+    assert server.turn.acquire(timeout=60)
+    server.turn.release()
     assert len(pieces) < 12
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -166,9 +168,11 @@ def test_register_tiles_end_with_constant_indices():
 
 
 @pytest.mark.slow
-def test_a_large_tile_takes_time_in_proportion_to_its_rows():
-    def work(rows: int) -> None:
-        lowered = unroll(vectorize(flatten(micro_kernel(rows, 2, 4))))
-        assert len(walk(lowered.body)) > 8 * rows
+@pytest.mark.parametrize("side", ["rows", "vectors", "steps"])
+def test_a_large_tile_takes_time_in_proportion_to_each_side(side: str):
+    def work(size: int) -> None:
+        sides = {"rows": 2, "vectors": 2, "steps": 4, side: size}
+        lowered = unroll(vectorize(flatten(micro_kernel(**sides))))
+        assert len(walk(lowered.body)) > math.prod(sides.values())
 
     assert grows_in_proportion(work, 2, 64)
