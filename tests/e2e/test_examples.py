@@ -70,9 +70,6 @@ SAYS = {
     ),
 }
 
-QUICK = ("03_look_inside.py", "05_save_load_threads.py", "06_custom_graph.py")
-"""Those of the fast run; `slow` has the others."""
-
 
 def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", [name, *arguments])
@@ -81,9 +78,7 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SAYS]
-)
+@pytest.mark.parametrize("name", SAYS)
 def test_it_prints_what_it_shows(
     name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,7 +99,6 @@ def test_a_hit_makes_nothing_and_the_archive_has_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.thinned(3)
 @MODELS
 def test_levels_made_again_are_those_that_the_first_compilation_had(
     graph: Callable[[], Graph],
