@@ -55,7 +55,7 @@ def test_the_generator_of_a_package_is_chosen_by_name(site: Path, model: Path) -
 
 @pytest.mark.sampled(2)
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".vmfb", ".so", ".tar"])
+@pytest.mark.parametrize("suffix", [".so", ".tar", ".vmfb"])
 def test_the_command_line_compiles_with_it_and_another_process_runs_the_file(
     site: Path, model: Path, suffix: str
 ) -> None:

@@ -143,6 +143,10 @@ def test_threads_share_a_model(dynamic: tuple[tw.Model, Path], concurrency: int)
 
 
 SMALL_MODELS = {
+    "window": (
+        "g (float[1,2,n,9] x, float[4,2,3,3] w) => (float[1,4,a,b] y) { y = Conv (x, w) }",
+        lambda n: [floats(1, 2, n, 9), floats(4, 2, 3, 3)],
+    ),
     "types": (
         """g (float16[n] h, bool[n] b, int64[n] i, uint8[n] u)
             => (float16[n] p, bool[n] q, int64[n] r, uint8[n] s)
@@ -153,10 +157,6 @@ SMALL_MODELS = {
             RANDOM.integers(-9, 9, n),
             RANDOM.integers(0, 255, n).astype(np.uint8),
         ],
-    ),
-    "window": (
-        "g (float[1,2,n,9] x, float[4,2,3,3] w) => (float[1,4,a,b] y) { y = Conv (x, w) }",
-        lambda n: [floats(1, 2, n, 9), floats(4, 2, 3, 3)],
     ),
     "chain": (
         """g (float[n,m] x, float[m,n] w) => (float[n] y)

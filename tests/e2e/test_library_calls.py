@@ -369,7 +369,7 @@ def test_a_linked_function_that_fails_without_a_word_is_an_error(tmp_path: Path)
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "raised", [ValueError("mine"), KeyboardInterrupt("rings")], ids=repr
+    "raised", [KeyboardInterrupt("rings"), ValueError("mine")], ids=repr
 )
 def test_what_an_import_raises_arrives_through_every_face(
     raised: BaseException, tmp_path: Path

@@ -31,8 +31,7 @@ def check(model: tw.Model, library: CModel, *inputs: np.ndarray) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -41,6 +40,7 @@ def check(model: tw.Model, library: CModel, *inputs: np.ndarray) -> None:
         "scan_backwards_along_other_axes",
     ],
 )
+@pytest.mark.parametrize("threads", [1, 2])
 def test_libraries_branch_and_loop(name: str, threads: int, tmp_path: Path) -> None:
     model = tw.compile(MODELS[name].model, threads=threads)
     library = CModel(export(model, tmp_path / "net.so"), threads=threads)

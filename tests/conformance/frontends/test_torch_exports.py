@@ -90,17 +90,17 @@ def export(module, shape: tuple[int, ...], axes: dict[int, str], *, dynamo: bool
 
 
 CASES = [
-    (Attention, (2, 7, 16), {0: "b", 1: "n"}, (3, 5, 16)),
-    (Movement, (2, 7, 6), {0: "b", 1: "n"}, (3, 9, 6)),
     (Image, (2, 3, 16, 24), {0: "b", 2: "h", 3: "w"}, (1, 3, 8, 12)),
+    (Movement, (2, 7, 6), {0: "b", 1: "n"}, (3, 9, 6)),
+    (Attention, (2, 7, 16), {0: "b", 1: "n"}, (3, 5, 16)),
 ]
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("make", "shape", "axes", "other"), CASES, ids=lambda v: getattr(v, "__name__", "")
 )
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
 def test_an_exported_model_keeps_its_dynamic_dimensions(
     make: Callable[[], object],
     shape: tuple[int, ...],

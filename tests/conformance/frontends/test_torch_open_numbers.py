@@ -219,12 +219,12 @@ def test_a_size_where_only_a_number_goes_is_refused_with_what_helps() -> None:
 
 
 WITHOUT_WORDS: dict[str, Any] = {
-    "a whole number": lambda x: x.sum() + int(math.log2(x.shape[0])),
     "rounded": lambda x: x.new_zeros(math.ceil(math.log2(x.shape[0]))),
-    "an exponent": lambda x: x.abs() ** math.log(x.shape[0]),
+    "a whole number": lambda x: x.sum() + int(math.log2(x.shape[0])),
     "a factor": lambda x: torch.add(x, x, alpha=math.log(x.shape[0])),
-    "a range": lambda x: torch.arange(0, math.log(x.shape[0])),
+    "an exponent": lambda x: x.abs() ** math.log(x.shape[0]),
     "a rest": lambda x: x * (math.log(x.shape[0]) % 0.5),
+    "a range": lambda x: torch.arange(0, math.log(x.shape[0])),
 }
 
 
@@ -341,7 +341,7 @@ def prepared(*, is_fused: bool) -> Any:
 
 @pytest.mark.sampled(2)
 @pytest.mark.slow
-@pytest.mark.parametrize("is_fused", [True, False])
+@pytest.mark.parametrize("is_fused", [False, True])
 def test_modules_that_quantize_in_training_are_compiled_when_they_observe_no_more(
     is_fused: bool,
 ) -> None:
@@ -384,7 +384,7 @@ def on_a_grid(x: Any) -> Any:
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 )
 @pytest.mark.parametrize("sides", [None, (ROWS,)])
 def test_a_grid_has_a_scale_of_f32_for_numbers_of_any_type(dtype: Any, sides: Any) -> None:

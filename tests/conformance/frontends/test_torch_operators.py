@@ -249,7 +249,7 @@ def test_queries_keys_values_and_masks_broadcast(
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("borders", [(2, 4), (3, 3), (4, 2), (-5, -1), (5, 99)])
+@pytest.mark.parametrize("borders", [(-5, -1), (2, 4), (3, 3), (5, 99), (4, 2)])
 def test_slices_between_numbers_of_data_are_counted(borders: tuple[int, int]) -> None:
     x, places = torch.rand(7, 3), torch.tensor(borders)
     assert_as_torch(lambda x, at: x[at[0].item() : at[1].item()] * 2, x, places)

@@ -251,10 +251,10 @@ def capped(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
 
 
 FORMS: dict[str, Any] = {
+    "slopes": lambda: Flexible(score="slopes", mask=causal, enable_gqa=True),
     "plain": lambda: Flexible(enable_gqa=True, scale=0.3),
     "causal": lambda: Flexible(mask=causal, enable_gqa=True),
     "capped": lambda: Flexible(score=capped, enable_gqa=True),
-    "slopes": lambda: Flexible(score="slopes", mask=causal, enable_gqa=True),
     "rows of nothing": lambda: Flexible(mask=lambda b, h, i, j: i > j + 3, enable_gqa=True),
 }
 

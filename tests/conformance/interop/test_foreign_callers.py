@@ -30,8 +30,15 @@ MODELS = {
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("environment", LOADERS)
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "environment",
+    [
+        "tvmffi",
+        "tvm",
+        *(pytest.param(e, marks=pytest.mark.nightly) for e in ("tvm-0.26", "tvm-0.25")),
+    ],
+)
 def test_a_library_of_ours_runs_where_tilewright_is_not(
     name: str, environment: str, tmp_path: Path
 ) -> None:

@@ -16,12 +16,12 @@ from tilewright.base.errors import DeviceError
 pytestmark = [needs_iree, pytest.mark.slow]
 SOURCE = Path(__file__).parents[2] / "golden" / "archives" / "iree-modules_that_call.mlir"
 WAYS = {
-    "llvm-cpu": LLVM_CPU,
+    "async-external": (*LLVM_CPU, "--iree-execution-model=async-external"),
     "vmvx": (
         "--iree-hal-target-device=local",
         "--iree-hal-local-target-device-backends=vmvx",
     ),
-    "async-external": (*LLVM_CPU, "--iree-execution-model=async-external"),
+    "llvm-cpu": LLVM_CPU,
 }
 
 

@@ -148,7 +148,6 @@ def test_the_virtual_machine_runs_a_library_of_tvm(memory: str) -> None:
     assert agrees(other["main"](x, scale, shift), call["result"], arrays)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", ["tvm", "tilewright"])
 def test_both_machines_run_one_library_in_one_process(first: str) -> None:
     made, python = _libraries(NEWEST), python_of()
