@@ -173,12 +173,12 @@ def utf8(text: str, location: str | None = None) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         code, hint = ord(text[error.start]), None
-        what = f"U+{code:04X}"
+        character = f"U+{code:04X}"
         if 0xDC80 <= code <= 0xDCFF:
-            what = f"the byte {code - 0xDC00:#x}"
+            character = f"the byte {code - 0xDC00:#x}"
             hint = "change the encoding of the text (iconv) to UTF-8"
         raise UserError(
-            f"{what} behind {error.start} characters is no text",
+            f"{character} behind {error.start} characters is no text",
             location=location,
             hint=hint,
         ) from error
