@@ -168,7 +168,7 @@ SMALL_MODELS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL_MODELS)
 def test_models_of_every_kind_are_equal_to_the_bit(name: str, tmp_path: Path) -> None:
     text, make = SMALL_MODELS[name]

@@ -21,6 +21,11 @@ from tilewright.runtime import native
 pytestmark = needs_x86
 HOST, V3 = Target.host(), Target.level("v3")
 by_name = pytest.mark.parametrize("name", SWEEPS)
+# One of each kind of schedule; the night has the others.
+DISTANT = (
+    "matmul", "conv3", "conv_packed", "depthwise", "softmax", "log_softmax", "layer_norm_wide", "max_middle", "mean_all",
+    "add_rows", "transpose_inner", "pad", "concat", "max_pool", "trilu",
+)  # fmt: skip
 by_target = pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 TOLERANCE = {"f32": 1e-4, "f16": 2e-2}
 # Sizes that once went wrong.
@@ -74,8 +79,11 @@ def drawn(name: str, count: int, seed: int = 0) -> list[dict[str, int]]:
     return [*REGRESSIONS.get(name, ()), *(SWEEPS[name].draw(random) for _ in range(count))]
 
 
-@pytest.mark.sampled(5)
-@by_name
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [n if n in DISTANT else pytest.param(n, marks=pytest.mark.nightly) for n in SWEEPS],
+)
 def test_one_kernel_is_right_at_every_size(name: str) -> None:
     check_dynamic(SWEEPS[name], HOST, dtypes.f32, drawn(name, 12))
 
