@@ -26,6 +26,7 @@ DISTANT = (
     "matmul", "conv3", "conv_packed", "depthwise", "softmax", "log_softmax", "layer_norm_wide", "max_middle", "mean_all",
     "add_rows", "transpose_inner", "pad", "concat", "max_pool", "trilu",
 )  # fmt: skip
+assert SWEEPS.keys() >= set(DISTANT)
 by_target = pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 TOLERANCE = {"f32": 1e-4, "f16": 2e-2}
 # Sizes that once went wrong.
