@@ -9,13 +9,14 @@ tensors a round, a thousand nodes take three or four rounds.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, final
 
 from tilewright.api.compare.sides import values_by_name
 from tilewright.base.difference import Difference
 from tilewright.base.record import record
-from tilewright.base.symbolic import evaluate
+from tilewright.base.symbolic import Symbol, evaluate, symbols
 from tilewright.compiler.graph.ir import Graph, Value
 from tilewright.compiler.graph.schema import Trait
 
@@ -52,7 +53,8 @@ class Search:
     Args:
         graph: the model before any pass.
         measure: see `Measure`.
-        dims: the dynamic dimensions of the inputs.
+        dims: the dynamic dimensions of the inputs; sizes that depend on data are taken to be as
+            large as the largest of them.
         names: tensors that both sides can be asked for.
         limit_bytes: of probes in one round and side.
     """
@@ -66,7 +68,14 @@ class Search:
         limit_bytes: int,
     ) -> None:
         self._measure: Measure = measure
-        self._dims: Mapping[str, int] = dims
+        largest = max(dims.values(), default=1)
+        self._dims: Mapping[str, int] = defaultdict(lambda: largest, dims)
+        self._sizes: dict[Symbol, Value] = {
+            symbol: node.present_operands[0]
+            for node in graph
+            for symbol in node.bound_sizes
+            if not node.results
+        }
         self._names: dict[Value, str] = {
             v: n for n, v in values_by_name(graph).items() if n in names
         }
@@ -106,12 +115,17 @@ class Search:
         reached: set[Value] = set()
         pending = [bad]
         while pending:
-            node = pending.pop().node
-            for value in () if node is None else node.present_operands:
+            for value in self._read_by(pending.pop()):
                 if value not in reached and value not in self._good:
                     reached.add(value)
                     pending.append(value)
         return [value for value in self._order if value in reached and _is_computed(value)]
+
+    def _read_by(self, value: Value) -> list[Value]:
+        """What the node behind a value reads, and the numbers that became sizes of it."""
+        operands = [] if value.node is None else value.node.present_operands
+        named = (symbol for dim in value.type.shape for symbol in symbols(dim))
+        return [*operands, *(self._sizes[s] for s in named if s in self._sizes)]
 
     def _spread(self, region: Sequence[Value]) -> list[Value]:
         """Up to `PROBES` of them, evenly, as many as the memory allows; at least one."""
@@ -130,7 +144,7 @@ class Search:
     def _confirmed(self, bad: Value, difference: Difference) -> Finding:
         node = bad.node
         assert node is not None
-        around = [v for v in node.present_operands if v in self._names and _is_computed(v)]
+        around = [v for v in self._read_by(bad) if v in self._names and _is_computed(v)]
         found = self._ask([*dict.fromkeys(around), bad])
         holds = found[bad].is_beyond and not any(found[v].is_beyond for v in around)
         return Finding(

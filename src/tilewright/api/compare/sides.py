@@ -21,6 +21,7 @@ from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.transforms.eliminate_dead import is_pure
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime.plan_executor import Array
 from tilewright.runtime.session import Session
@@ -165,15 +166,18 @@ class OnnxRuntimeSide(_GraphSide):
 
 
 def with_outputs(graph: Graph, names: Sequence[str]) -> Graph:
-    """A copy of the graph whose outputs are the tensors of these names, without what they do not need."""
+    """A copy of the graph whose outputs are the tensors of these names, without what they do not need.
+
+    Nodes with an effect stay: they bind the sizes that depend on data.
+    """
     copied = copy_graph(graph)
     by_name = values_by_name(copied)
     copied.outputs[:] = [by_name[name] for name in names]
     copied.output_names[:] = list(names)
     needed = {value.node for value in copied.outputs}
     for node in reversed(copied.nodes):
-        if node in needed:
-            needed.update(value.node for value in _read_values(node))
+        if node in needed or not is_pure(node):
+            needed |= {node, *(value.node for value in _read_values(node))}
     copied.nodes[:] = [node for node in copied.nodes if node in needed]
     return copied
 

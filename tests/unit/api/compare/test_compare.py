@@ -159,3 +159,36 @@ def test_a_comparison_tells_what_begins() -> None:
     assert heard.phases == ["import", "run g", "run oracle"]
     with pytest.raises(UserError, match="progress"):
         tw.compare(model(), progress="yes")
+
+
+COUNTED = """<ir_version: 10, opset_import: ["": 21]>
+g (float[N] x) => (float[K] y) {
+    [edge] edge = Constant <value_float = -0.5> ()
+    [shifted] s = Sub(x, edge)
+    [mask] m = Greater(x, s)
+    [kept] k = NonZero(s)
+    flat = Constant <value_ints = [-1]> ()
+    [places] p = Reshape(k, flat)
+    [taken] t = Gather(x, p)
+    [last] y = Exp(t)
+}"""
+COUNTED_INPUT = np.array([-0.5, 1, 0, -0.5, 2], np.float32)
+
+
+@pytest.mark.parametrize("against", ["oracle", "onnxruntime"])
+def test_sizes_that_depend_on_data_are_no_hindrance(against: str) -> None:
+    counted = onnx.parser.parse_model(COUNTED)
+    found = tw.compare(counted, against, inputs=[COUNTED_INPUT])
+    assert found
+    assert found.outputs[0].size == 3
+
+
+@pytest.mark.parametrize("name", ["shifted", "taken", "last"])
+def test_a_fault_is_found_where_a_size_depends_on_data(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_node(monkeypatch, name)
+    counted = onnx.parser.parse_model(COUNTED)
+    finding = tw.compare(counted, inputs=[COUNTED_INPUT], limit_bytes=1).finding
+    assert finding is not None
+    assert finding.location.endswith(f"node '{name}'")
