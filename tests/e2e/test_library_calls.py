@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,12 @@ from tilewright.runtime.packed.ffi import tvm_ffi
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = tw.compile(small_models.scale_and_shift(), threads=1)
     return export(model, tmp_path_factory.mktemp("packed") / "net.so")
+
+
+@pytest.fixture(scope="module")
+def negation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = tw.compile(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"), threads=1)
+    return export(model, tmp_path_factory.mktemp("negation") / "net.so")
 
 
 ALONE = """
@@ -395,11 +402,11 @@ def test_what_an_import_raises_arrives_through_every_face(
     "text", ["4097", "-1", "two", "1e3", "", " ", "99999999999999999999", "x" + "é" * 60]
 )
 def test_threads_that_are_no_number_of_threads_are_refused_by_the_variable(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, negation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than 1024 were 1024 without a word, and what is no number was one per processor."""
-    made = tw.compile(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"), threads=1)
-    module = tvm_ffi.load_module(str(export(made, tmp_path / "net.so")))
+    # Its threads are made once, so each case has a library of its own.
+    module = tvm_ffi.load_module(shutil.copy(negation, tmp_path / "net.so"))
     x = np.ones(2, np.float32)
     monkeypatch.setenv("TILEWRIGHT_THREADS", text)
     told = rf"TILEWRIGHT_THREADS: got '{text}', expected a number from 0 to 4096"
