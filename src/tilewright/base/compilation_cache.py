@@ -16,6 +16,7 @@ be used is said once.  `tilewright.cli` shows and empties it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import multiprocessing
 import os
@@ -39,6 +40,10 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _KEPT: Final = 0.8
 """Trimming goes down to this share of the limit, so that it is rare."""
 _STALE_SECONDS: Final = 3600.0
+_CLOCK_SECONDS: Final = 60.0
+"""That the clocks of two machines with one folder may differ."""
+_MOST_BYTES: Final = 1 << 28
+"""Of an entry: code of a kernel is a thousandth of it."""
 _SAID: Final[set[Path]] = set()
 """Folders of which this process has said that they cannot be used."""
 
@@ -108,7 +113,7 @@ class CompilationCache:
     def put(self, key: str, payload: bytes) -> None:
         """Keep an entry."""
         path = self._path(key)
-        if path is None:
+        if path is None or len(payload) > _MOST_BYTES:
             return
         try:
             if self.claim():
@@ -186,14 +191,15 @@ class CompilationCache:
 
     def trim(self) -> int:
         """Delete the entries unused for longest until the limit holds.  Returns: bytes freed."""
+        now = time.time()
         entries = [
-            (status.st_mtime, status.st_size, path) for path, status in self._entries()
+            (used_at(status, now), status.st_size, path) for path, status in self._entries()
         ]
-        total = sum(size for _, size, _ in entries)
         freed = self._delete_abandoned(entries)
-        if total - freed <= self.limit_bytes:
+        total = sum(size for _, size, _ in entries)
+        if total <= self.limit_bytes:
             return freed
-        wanted = total - int(self.limit_bytes * _KEPT)
+        wanted = freed + total - int(self.limit_bytes * _KEPT)
         for _, size, path in sorted(entries, key=lambda entry: entry[0]):
             if freed >= wanted:
                 break
@@ -203,7 +209,7 @@ class CompilationCache:
         return freed
 
     def _delete_abandoned(self, entries: list[tuple[float, int, Path]]) -> int:
-        """Remove what an interrupted writer left."""
+        """Remove what an interrupted writer left; from here on no half-written entry is among these."""
         freed = 0
         oldest = time.time() - _STALE_SECONDS
         for entry in list(entries):
@@ -217,13 +223,18 @@ class CompilationCache:
         return freed
 
 
+def used_at(status: os.stat_result, now: float) -> float:
+    """When something was used last.  A time to come, as a clock that was set back leaves it, is before all others."""
+    return status.st_mtime if status.st_mtime <= now + _CLOCK_SECONDS else 0.0
+
+
 def _head(key: str, payload: bytes) -> bytes:
     """What an entry begins with: an entry that was moved to the name of another is none."""
     return _MAGIC + hashlib.sha256(key.encode() + payload).digest()
 
 
 def _read_own(path: Path) -> bytes:
-    """A file of this user.  Raises: OSError for one of another owner, and for what is no file.
+    """A file of this user.  Raises: OSError for one of another owner, for what is no file, and for what is no entry by its size.
 
     Devices and pipes are not even opened: that alone may wait for ever.
     """
@@ -232,9 +243,12 @@ def _read_own(path: Path) -> bytes:
         raise FileNotFoundError(f"{path} is no file")
     flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
-        if hasattr(os, "geteuid") and os.fstat(file.fileno()).st_uid != os.geteuid():
+        opened = os.fstat(file.fileno())
+        if hasattr(os, "geteuid") and opened.st_uid != os.geteuid():
             raise PermissionError(f"{path} belongs to somebody else")
-        return file.read()
+        if opened.st_size > len(_MAGIC) + _DIGEST_BYTES + _MOST_BYTES:
+            raise OSError(errno.EFBIG, f"{path} is no entry")
+        return file.read(opened.st_size)
 
 
 def _write(path: Path, entry: bytes) -> None:

@@ -134,6 +134,40 @@ def test_what_an_interrupted_writer_left_is_removed_later(cache):
     assert not left.exists()
 
 
+def test_what_a_clock_that_was_set_back_left_goes_first(cache):
+    """Entries dated to come would otherwise push out each new one until that time has come."""
+    keys = [CompilationCache.key(str(n)) for n in range(20)]
+    to_come = time.time() + 1e6
+    for key in keys[:-1]:
+        cache.put(key, bytes(1000))
+        os.utime(cache._path(key), (to_come, to_come))
+    cache.put(keys[-1], bytes(1000))
+    assert cache.trim() > 0
+    assert cache.get(keys[-1]) is not None
+
+
+@pytest.mark.parametrize("age", [0, -1e6])
+def test_half_written_entries_push_out_no_others(cache, age):
+    key = CompilationCache.key("x")
+    cache.put(key, b"object")
+    left = cache.folder / "ab" / ".new-left"
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(bytes(2 * cache.limit_bytes))
+    os.utime(left, (time.time() - age, time.time() - age))
+    cache.trim()
+    assert cache.get(key) == b"object"
+    assert left.exists() == (age == 0)
+
+
+def test_an_entry_larger_than_any_is_a_miss_that_takes_no_memory(cache):
+    key = CompilationCache.key("x")
+    cache.put(key, b"object")
+    os.truncate(cache._path(key), 1 << 40)
+    assert cache.get(key) is None
+    cache.put(key, b"object")
+    assert cache.get(key) == b"object"
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")

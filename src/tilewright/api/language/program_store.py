@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from tilewright.base.compilation_cache import CacheUsage, CompilationCache
+from tilewright.base.compilation_cache import CacheUsage, CompilationCache, used_at
 
 KEPT_MODELS: Final = 4
 _KEY: Final = re.compile("[0-9a-f]{64}")
@@ -88,7 +88,8 @@ class ProgramStore:
     def trim(self) -> None:
         """Remove those that were used longest ago, and what processes left that were killed."""
         with contextlib.suppress(OSError):
-            newest = sorted(self._whole(), key=lambda f: -f.lstat().st_mtime)
+            now = time.time()
+            newest = sorted(self._whole(), key=lambda f: -used_at(f.lstat(), now))
             for folder in newest[KEPT_MODELS:]:
                 remove(folder)
         self._remove_stale()
@@ -110,10 +111,11 @@ class ProgramStore:
 
     def _remove_stale(self) -> int:
         """Remove what nobody writes any more.  Returns: bytes freed."""
-        oldest, freed = time.time() - _STALE_SECONDS, 0
+        now, freed = time.time(), 0
+        oldest = now - _STALE_SECONDS
         for folder in self._unfinished():
             with contextlib.suppress(OSError):
-                if _changed(folder) < oldest:
+                if _changed(folder, now) < oldest:
                     size = _size_of(folder)
                     remove(folder)
                     freed += size
@@ -149,6 +151,6 @@ def _size_of(folder: Path) -> int:
     return total
 
 
-def _changed(folder: Path) -> float:
+def _changed(folder: Path, now: float) -> float:
     """When something in a folder changed last."""
-    return max(f.lstat().st_mtime for f in (folder, *folder.rglob("*")))
+    return max(used_at(f.lstat(), now) for f in (folder, *folder.rglob("*")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,17 @@ def test_the_models_used_last_are_kept(tmp_path: Path) -> None:
     store.trim()
     left = {f.name for f in store.folder.iterdir()}
     assert left == {store.place_of(name).name for name in "abcd"}
+
+
+def test_models_dated_to_come_go_before_those_used_now(tmp_path: Path) -> None:
+    """A clock was set back: the model that was compiled now would be compiled at each start."""
+    store = _store(tmp_path, *"abcd")
+    for name in "abcd":
+        os.utime(store.place_of(name), (time.time() + 1e6, time.time() + 1e6))
+    store.place_of("new").mkdir()
+    store.trim()
+    assert store.place_of("new").is_dir()
+    assert store.usage().entry_count == 4
 
 
 def test_a_folder_that_others_may_write_to_is_left_alone(tmp_path: Path) -> None:
