@@ -117,7 +117,9 @@ class CompilationCache:
             return
         try:
             if self.claim():
-                _write(path, _head(key, payload) + payload)
+                entry = _head(key, payload) + payload
+                _write(path, entry)
+                self._count(len(entry))
         except OSError as error:
             self.warn_unwritable(error)
 
@@ -184,29 +186,66 @@ class CompilationCache:
             with contextlib.suppress(OSError):
                 path.unlink()
                 count, freed = count + 1, freed + status.st_size
-        for folder in self.folder.glob("??"):
+        with contextlib.suppress(OSError):
+            self._tally.unlink()
+        for folder in (*self.folder.glob("??"), self._tally.parent):
             with contextlib.suppress(OSError):
                 folder.rmdir()  # where it is empty
         return CacheUsage(count, freed)
 
     def trim(self) -> int:
-        """Delete the entries unused for longest until the limit holds.  Returns: bytes freed."""
+        """Delete the entries unused for longest until the limit holds.  Returns: bytes freed.
+
+        All are looked at where the limit may be reached, and once an hour: a full cache has hundreds of thousands.
+        """
+        if not self._may_be_full():
+            return 0
         now = time.time()
         entries = [
             (used_at(status, now), status.st_size, path) for path, status in self._entries()
         ]
-        freed = self._delete_abandoned(entries)
+        abandoned = self._delete_abandoned(entries)
         total = sum(size for _, size, _ in entries)
-        if total <= self.limit_bytes:
-            return freed
-        wanted = freed + total - int(self.limit_bytes * _KEPT)
+        wanted = total - int(self.limit_bytes * _KEPT) if total > self.limit_bytes else 0
+        freed = 0
         for _, size, path in sorted(entries, key=lambda entry: entry[0]):
             if freed >= wanted:
                 break
             with contextlib.suppress(OSError):
                 path.unlink()
                 freed += size
-        return freed
+        self._write_tally(total - freed)
+        return abandoned + freed
+
+    @property
+    def _tally(self) -> Path:
+        """When all entries were looked at, what they took then, and what was put since: a number on each line.
+
+        Writers that come in each other's way lose some lines, which the next look at all entries makes good.
+        """
+        return self.folder / "tally" / "bytes"
+
+    def _may_be_full(self) -> bool:
+        try:
+            looked_at, *sizes = map(int, _read_own(self._tally).splitlines())
+        except (OSError, ValueError):
+            return True
+        is_old = not 0 <= time.time() - looked_at < _STALE_SECONDS
+        return is_old or sum(sizes) > self.limit_bytes
+
+    def _write_tally(self, total: int) -> None:
+        with contextlib.suppress(OSError):
+            if self.is_ours():
+                _write(self._tally, f"{int(time.time())}\n{total}\n".encode())
+
+    def _count(self, size: int) -> None:
+        """Add what was put; nothing where there is no tally, as then all entries are looked at anyway."""
+        flags = os.O_WRONLY | os.O_APPEND
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        with contextlib.suppress(OSError):
+            handle = os.open(self._tally, flags)
+            with os.fdopen(handle, "ab") as file:
+                file.write(b"%d\n" % size)
 
     def _delete_abandoned(self, entries: list[tuple[float, int, Path]]) -> int:
         """Remove what an interrupted writer left; from here on no half-written entry is among these."""

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,11 @@ def cache(tmp_path: Path) -> CompilationCache:
 
 
 def entries(cache: CompilationCache) -> list[Path]:
-    return [p for p in cache.folder.glob("*/*") if p.is_file()]
+    return [p for p in cache.folder.glob("??/*") if p.is_file()]
+
+
+def tally(cache: CompilationCache) -> Path:
+    return cache.folder / "tally" / "bytes"
 
 
 def test_what_was_put_is_found_again(cache):
@@ -130,8 +135,61 @@ def test_what_an_interrupted_writer_left_is_removed_later(cache):
     left.write_bytes(bytes(10))
     assert cache.trim() == 0
     os.utime(left, (0, 0))
+    tally(cache).unlink()  # an hour later
     assert cache.trim() == 10
     assert not left.exists()
+
+
+def test_entries_are_not_looked_at_again_before_the_limit_is_near(cache, monkeypatch):
+    """A cache of 20 000 entries cost each compilation 0.4 s."""
+    looks = 0
+
+    def look(cache: CompilationCache) -> Iterator[tuple[Path, os.stat_result]]:
+        nonlocal looks
+        looks += 1
+        return every_entry(cache)
+
+    every_entry = CompilationCache._entries
+    monkeypatch.setattr(CompilationCache, "_entries", look)
+    for n in range(9):
+        cache.put(CompilationCache.key(str(n)), bytes(1000))
+        assert cache.trim() == 0
+    assert looks == 1
+    cache.put(CompilationCache.key("one too many"), bytes(1000))
+    assert cache.trim() > 0
+    assert looks == 2
+    assert sum(p.stat().st_size for p in entries(cache)) <= cache.limit_bytes
+    assert cache.trim() == 0
+    assert looks == 2
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"\xff\n"),
+        lambda path: path.write_text(f"{int(time.time()) - 3601}\n0\n"),
+        lambda path: path.write_text(f"{int(time.time()) + 100}\n0\n"),
+        lambda path: path.write_text(f"{int(time.time())}\n{'9' * 5000}\n"),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: (path.unlink(), os.mkfifo(path)),
+        lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+    ],
+)
+def test_a_tally_that_is_old_or_none_is_not_believed(cache, spoil):
+    cache.put(CompilationCache.key("first"), bytes(9_000))
+    assert cache.trim() == 0
+    spoil(tally(cache))
+    cache.put(CompilationCache.key("second"), bytes(9_000))
+    assert cache.trim() > 0
+    assert len(entries(cache)) < 2
+
+
+def test_a_cache_that_was_emptied_has_no_tally(cache):
+    cache.put(CompilationCache.key("x"), bytes(9_000))
+    cache.trim()
+    assert cache.clear().entry_count == 1
+    assert list(cache.folder.iterdir()) == []
 
 
 def test_what_a_clock_that_was_set_back_left_goes_first(cache):
