@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import webbrowser
 from pathlib import Path
 
 import click
 
 from tilewright.base.errors import InputError
+from tilewright.base.host_thread import start_thread
 from tilewright.base.input_file import why_no_file
 from tilewright.cli.display import err, example
 from tilewright.cli.option_groups import Verb, option
@@ -54,9 +54,7 @@ def command(
         err.print(f"{explorer.name}: {server.address}  (until Ctrl-C)", soft_wrap=True)
         if opens:
             # A browser of the terminal keeps who opened it waiting.
-            threading.Thread(
-                target=webbrowser.open, args=(server.address,), daemon=True
-            ).start()
+            start_thread(lambda: webbrowser.open(server.address))
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -10,6 +10,7 @@ who is trusted.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import struct
 from collections.abc import Sequence
@@ -124,14 +125,21 @@ def content_digest(data: Buffer) -> bytes:
     """The digest that is signed: SHA-256 over the size and the SHA-256 of each piece of 4 MiB."""
     view = view_bytes(data)
     starts = range(0, len(view), _PIECE_BYTES)
-    if len(starts) < 2:
-        leaves: Sequence[bytes] = [_leaf(view[s : s + _PIECE_BYTES]) for s in starts]
-    else:  # hashing lets go of the interpreter's lock
-        with ThreadPoolExecutor(min(len(starts), usable_cores())) as threads:
-            leaves = list(threads.map(lambda s: _leaf(view[s : s + _PIECE_BYTES]), starts))
+    leaves = _leaves([view[s : s + _PIECE_BYTES] for s in starts])
     root = hashlib.sha256(_ROOT + struct.pack("<Q", len(view)))
     root.update(b"".join(leaves))
     return root.digest()
+
+
+def _leaves(pieces: Sequence[memoryview]) -> Sequence[bytes]:
+    if len(pieces) > 1:  # hashing lets go of the interpreter's lock
+        # Where the system starts no further thread, this one does it.
+        with (
+            contextlib.suppress(RuntimeError),
+            ThreadPoolExecutor(min(len(pieces), usable_cores())) as threads,
+        ):
+            return list(threads.map(_leaf, pieces))
+    return list(map(_leaf, pieces))
 
 
 def _leaf(piece: memoryview) -> bytes:

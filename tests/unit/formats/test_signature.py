@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from fakes.scarce_threads import threads_left
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.signature import (
     RECORD_LIMIT,
@@ -92,3 +93,11 @@ def test_every_changed_byte_and_length_gives_another_digest() -> None:
 def test_a_fingerprint_is_that_of_the_key() -> None:
     assert fingerprint(b"k" * 32) != fingerprint(b"l" * 32)
     assert len(fingerprint(b"k" * 32)) == len("SHA256:") + 43
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_the_digest_is_the_same_where_threads_are_scarce(count: int) -> None:
+    data = bytes(range(256)) * (5 << 14)
+    expected = content_digest(data)
+    with threads_left(count):
+        assert content_digest(data) == expected

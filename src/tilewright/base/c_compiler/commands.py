@@ -83,8 +83,10 @@ def _start(
         )
     except OSError as error:
         said.close()
+        is_there = not isinstance(error, (FileNotFoundError, PermissionError))
         raise UserError(
-            f"cannot run '{command[0]}': {error.strerror or error}", hint=COMPILER_HINT
+            f"cannot run '{command[0]}': {error.strerror or error}",
+            hint=None if is_there else COMPILER_HINT,
         ) from error
     return command, process, said
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, TypeAlias, final
 
 from tilewright.base.errors import DeviceError
+from tilewright.base.host_thread import start_thread
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.collectives.mpi_library import Communicator, Library, Request
 from tilewright.runtime.collectives.mpi_operations import (
@@ -101,6 +102,7 @@ class MpiGroup(HostGroup):
         mpi: the library.
         world: a communicator that nobody else uses.
         name: for messages.
+    Raises: DeviceError where the system starts no thread.
     Ownership: its thread ends with `close`, which tells the others that this rank leaves.
     Thread-safety: may be used from any thread.
     """
@@ -118,10 +120,9 @@ class MpiGroup(HostGroup):
         self._notices: list[Request] = []
         self._splits: dict[bytes, HostChannel | None] = {}
         self._is_closing: bool = False
-        self._thread: threading.Thread = threading.Thread(
-            target=self._serve, name=f"tilewright-mpi-{name or 'world'}", daemon=True
+        self._thread: threading.Thread = start_thread(
+            self._serve, f"tilewright-mpi-{name or 'world'}"
         )
-        self._thread.start()
 
     def __str__(self) -> str:
         return f"MPI group '{self.name or 'default'}' of {self.count}"

@@ -24,6 +24,7 @@ from typing import final
 
 from tilewright.base.errors import DeviceError
 from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.base.host_thread import start_thread
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.device_semaphore import DeviceSemaphore
 from tilewright.runtime.hal.fence import Fence
@@ -249,18 +250,14 @@ class _Core:
         return threading.current_thread() in self._threads
 
     def _start(self) -> None:
-        if self._threads:
-            return
-        for role, serve in (
+        """Have all threads.  Raises: DeviceError where there is no room for one; the next entry tries again."""
+        serving = (
             ("issue", self._serve_ready),
             ("retire", self._serve_issued),
             ("host", self._serve_host),
-        ):
-            thread = threading.Thread(
-                target=serve, name=f"tilewright-{self._name}-{role}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+        )
+        for role, serve in serving[len(self._threads) :]:
+            self._threads.append(start_thread(serve, f"tilewright-{self._name}-{role}"))
 
     # --- pending → ready ------------------------------------------------------------------------
 
@@ -300,9 +297,10 @@ class _Core:
             elif lane is _Lane.HOST:
                 self._host.put(entry)
         if lane is _Lane.OWN_THREAD:
-            threading.Thread(
-                target=_run_entry, args=(entry,), name="tilewright-host-call", daemon=True
-            ).start()
+            try:
+                start_thread(partial(_run_entry, entry), "tilewright-host-call")
+            except DeviceError as problem:
+                entry.finish(problem)
 
     def _sweep(self) -> None:
         """Fail what still waits: nobody is going to issue it."""

@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
+from tilewright.base.errors import DeviceError
 from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.base.host_thread import start_thread
 
 Work = Callable[[], object]
 
@@ -50,7 +52,10 @@ class HostThreads:
         return self._crew.thread_count
 
     def submit(self, work: Work) -> None:
-        """Run `work` soon; what it raises is reported as threads report it."""
+        """Run `work` soon; what it raises is reported as threads report it.
+
+        Raises: DeviceError where the system starts no thread and none is there: the work will not run.
+        """
         self._crew.submit(work)
 
 
@@ -109,10 +114,9 @@ class _Crew:
         self._pid = os.getpid()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
         try:
-            thread.start()
-        except RuntimeError:
+            start_thread(self._serve, self._name)
+        except DeviceError:
             if self.thread_count == 0:
                 self.work.pop()
                 raise

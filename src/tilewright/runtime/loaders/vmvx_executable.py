@@ -14,11 +14,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, final
 
 from tilewright.base.budget import Account
-from tilewright.base.errors import ArchiveError
+from tilewright.base.errors import ArchiveError, DeviceError
+from tilewright.base.host_thread import start_thread
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.text import whole_number
 from tilewright.formats.vmfb import read_archive
@@ -203,14 +204,19 @@ class VmvxExecutable(HostExecutable):
             except BaseException as error:  # raised below, on the caller's thread
                 failures.append(error)
 
-        threads = [threading.Thread(target=run) for _ in range(thread_count - 1)]
-        for thread in threads:
-            thread.start()
+        threads = tuple(_started(run, thread_count - 1))
         run()
         for thread in threads:
             thread.join()
         if failures:
             raise failures[0]
+
+
+def _started(work: Callable[[], None], count: int) -> Iterator[threading.Thread]:
+    """So many threads, or those that there are: they do what others would have done."""
+    with suppress(DeviceError):
+        for _ in range(count):
+            yield start_thread(work)
 
 
 def _grid(x: int, y: int, z: int) -> Iterator[Grid]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.base import knobs
+from tilewright.base.c_compiler.commands import run_all
 from tilewright.base.c_compiler.toolchain import Toolchain, find_toolchain, named_toolchain
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
@@ -199,3 +201,17 @@ def test_words_that_call_no_compiler_are_refused(words: object) -> None:
 def test_a_compiler_that_writes_nothing_is_an_error(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ended without an error and wrote no file"):
         find_toolchain(cc="true").link_shared(tmp_path / "out.so", [source])
+
+
+def test_a_compiler_that_is_there_is_not_to_be_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system has no process for it."""
+
+    def none_left(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", none_left)
+    with pytest.raises(UserError, match="cannot run 'cc': Resource temp") as told:
+        run_all([["cc", "--version"]])
+    assert "install" not in str(told.value)

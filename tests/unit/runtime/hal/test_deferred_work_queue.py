@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fakes.scarce_threads import threads_left
 from tilewright.base.errors import DeviceError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.deferred_work_queue import DeferredWorkQueue, QueueDevice
@@ -443,3 +444,26 @@ def test_random_graphs_run_in_order_from_many_threads(seed: int) -> None:
     for queue, device in zip(queues, devices, strict=True):
         queue.close()
         device.end()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_queue_without_threads_says_so_and_goes_on_when_there_are(
+    count: int, queue: DeferredWorkQueue, device: ListDevice
+) -> None:
+    with threads_left(count), pytest.raises(DeviceError, match="no further thread"):
+        queue.submit(None, fence(queue), lambda: device.put(lambda: None))
+    reached = fence(queue)
+    queue.submit(None, reached, lambda: device.put(lambda: None))
+    reached.wait(SECONDS)
+    assert reached.query() is StatusCode.OK
+
+
+def test_host_work_that_gets_no_thread_of_its_own_fails_its_fence(
+    queue: DeferredWorkQueue,
+) -> None:
+    before, after = Fence.at(Semaphore(), 1), fence(queue)
+    queue.submit_host(before, after, lambda: None, blocks=True)
+    with threads_left(0):
+        before.signal()
+    with pytest.raises(DeviceError, match="no further thread"):
+        after.wait(SECONDS)

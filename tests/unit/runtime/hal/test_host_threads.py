@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from fakes.scarce_threads import threads_left
+from tilewright.base.errors import DeviceError
 from tilewright.runtime.hal import host_threads
 from tilewright.runtime.hal.host_threads import HostThreads
 
@@ -159,3 +161,12 @@ for _ in range(10):  # while the thread is idle, asleep on the condition
     assert fine and os.waitpid(child, 0)[1] == 0
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_work_that_no_thread_will_run_is_not_taken() -> None:
+    crew, done = HostThreads("test"), threading.Event()
+    with threads_left(0), pytest.raises(DeviceError, match="no further thread"):
+        crew.submit(lambda: pytest.fail("was refused"))
+    assert (crew.pending_count, crew.thread_count) == (0, 0)
+    crew.submit(done.set)
+    assert done.wait(60)

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fakes.scarce_threads import threads_left
 from fakes.vmvx_kernels import FORMAT, SCALE, executable
 from tilewright.base.budget import Budget, Limits
 from tilewright.base.errors import ArchiveError, DeviceError
@@ -234,3 +235,14 @@ def test_every_dispatch_has_the_whole_budget() -> None:
     for _ in range(20):
         run(loaded, "number", out, grid=(3, 1, 1), constants=(5,), threads=4)
     assert out.tolist() == [5, 6, 7]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_every_workgroup_runs_once_where_threads_are_scarce(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    loaded, out = load(executable()), np.full(50, -1, np.int32)
+    with threads_left(count):
+        run(loaded, "number", out, grid=(50, 1, 1), constants=(0,), threads=4)
+    assert out.tolist() == [*range(50)]

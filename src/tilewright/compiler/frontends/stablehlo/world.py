@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.errors import ModelError
+from tilewright.base.host_thread import start_thread
 from tilewright.compiler.frontends.kit.problems import SkipNodeError
 from tilewright.compiler.frontends.stablehlo.held import Held
 
@@ -145,6 +146,9 @@ class Walks:
         enter: Callable[[object], None],
     ) -> None:
         self._walks: list[_Walk] = [_Walk(p, w) for p, w in works.items()]
+        self._threads: list[
+            threading.Thread
+        ] = []  # of the walks, as far as they have begun
         self._back: threading.Event = threading.Event()
         self._now: _Walk = self._walks[0]
         self._is_stopped: bool = False
@@ -154,14 +158,14 @@ class Walks:
     def run(self, world: World) -> dict[Process, list[Held]]:
         """The results of every process.
 
-        Raises: ModelError if processes wait for each other for ever; what a walk raised.
+        Raises: ModelError if processes wait for each other for ever; DeviceError where the system starts no thread
+            for one; what a walk raised.
         """
         start = self._leave()
         states: dict[Process, object] = {w.process: start for w in self._walks}
-        threads = [self._thread(walk) for walk in self._walks]
-        for thread in threads:
-            thread.start()
         try:
+            for walk in self._walks:
+                self._start(walk)
             while any(not walk.is_over for walk in self._walks):
                 walk = next((w for w in self._walks if not w.is_over and w.ready()), None)
                 if walk is None:
@@ -173,7 +177,7 @@ class Walks:
                 if walk.error is not None:
                     raise walk.error
         finally:
-            self._stop(threads)
+            self._stop()
             self._enter(start)
         return {walk.process: walk.results for walk in self._walks}
 
@@ -187,7 +191,7 @@ class Walks:
         if self._is_stopped:
             raise SkipNodeError("another process has a problem")
 
-    def _thread(self, walk: _Walk) -> threading.Thread:
+    def _start(self, walk: _Walk) -> None:
         def body() -> None:
             walk.turn.wait()
             walk.turn.clear()
@@ -199,7 +203,7 @@ class Walks:
             walk.is_over = True
             self._back.set()
 
-        return threading.Thread(target=body, daemon=True)
+        self._threads.append(start_thread(body))
 
     def _resume(self, walk: _Walk) -> None:
         self._now = walk
@@ -207,9 +211,10 @@ class Walks:
         walk.turn.set()
         self._back.wait()
 
-    def _stop(self, threads: Sequence[threading.Thread]) -> None:
+    def _stop(self) -> None:
+        """End the walks that have begun."""
         self._is_stopped = True
-        for walk, thread in zip(self._walks, threads, strict=True):
+        for walk, thread in zip(self._walks, self._threads, strict=False):
             if not walk.is_over:
                 self._resume(walk)
             thread.join()

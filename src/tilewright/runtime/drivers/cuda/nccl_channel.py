@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final, final
 
 from tilewright.base.errors import DeviceError
+from tilewright.base.host_thread import start_thread
 from tilewright.runtime.collectives.nccl_calls import NcclCall
 from tilewright.runtime.collectives.nccl_library import IN_PROGRESS, NcclLibrary
 from tilewright.runtime.drivers.cuda.context import CudaContext, CudaStream, drop
@@ -126,14 +127,11 @@ class _Communicator:
     def begin(self) -> None:
         """An execution is in the stream: look after the other ranks, the GPU waits for them."""
         with self._lock:
+            if not self._is_watched:
+                watch = partial(_watch, weakref.ref(self))
+                start_thread(watch, f"tilewright-nccl-{self._rank}")
+                self._is_watched = True
             self._running += 1
-            starts = not self._is_watched
-            self._is_watched = True
-        if starts:
-            name = f"tilewright-nccl-{self._rank}"
-            threading.Thread(
-                target=_watch, args=(weakref.ref(self),), name=name, daemon=True
-            ).start()
 
     def end(self) -> None:
         """The GPU is through with it.  Raises: DeviceError when it was aborted."""

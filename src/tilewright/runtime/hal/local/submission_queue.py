@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple, final
 
 from tilewright.base.budget import CURRENT, OBJECT_BYTES, Account, acting_for
+from tilewright.base.errors import DeviceError
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.host_threads import HostThreads, report
 
@@ -65,14 +66,23 @@ class SubmissionQueue:
 
         def reached(error: BaseException | None) -> None:
             step = _Step(signal, work, error)
-            if error is None and threads is not None:
-                threads.submit(lambda: _run_chain(step))
-            elif _CHAIN.steps is not None:
+            if error is None and threads is not None and _hand_over(step, threads):
+                return
+            if _CHAIN.steps is not None:
                 _CHAIN.steps.append(step)
             else:
                 _run_chain(step)
 
         wait.notify(reached)
+
+
+def _hand_over(step: _Step, threads: HostThreads) -> bool:
+    """Whether a thread runs a step; where the system starts none, nothing is before it in the queue."""
+    try:
+        threads.submit(lambda: _run_chain(step))
+    except DeviceError:
+        return False
+    return True
 
 
 def _run_for(account: Account, work: Work) -> object:

@@ -1,8 +1,11 @@
 """What several processes do together, and what happens when they wait for each other for ever."""
 
+import threading
+
 import numpy as np
 import pytest
 
+from fakes.scarce_threads import threads_left
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.stablehlo import load
 from tilewright.compiler.graph.evaluator import evaluate
@@ -85,3 +88,12 @@ def test_a_module_on_its_own_is_a_group_of_one() -> None:
 def test_processes_with_a_problem_end(body: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         parallel(body, "tensor<2xi64>", "[[@f], [@f]]", 2)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_processes_that_get_no_thread_end_those_that_did(count: int) -> None:
+    body = '%0 = "stablehlo.all_gather"(%a) {all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2xi64>) -> tensor<4xi64>'
+    before = threading.active_count()
+    with threads_left(count), pytest.raises(ModelError, match="no further thread"):
+        parallel(body, "tensor<4xi64>", "[[@f], [@f]]", 2)
+    assert threading.active_count() == before

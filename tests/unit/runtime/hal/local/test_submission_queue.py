@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from fakes.scarce_threads import threads_left
 from tilewright.base.errors import DeviceError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.fence import Fence
@@ -101,3 +102,14 @@ def test_work_without_a_fence_that_fails_on_the_queues_thread_is_reported(
     start.signal()
     after.wait(20 * SECOND_NS)
     assert seen == [error]
+
+
+def test_work_that_gets_no_thread_is_done_by_who_sets_it_free() -> None:
+    queue = SubmissionQueue(has_thread=True)
+    before, after = fence(), fence()
+    seen: list[threading.Thread] = []
+    queue.submit(before, after, lambda: seen.append(threading.current_thread()))
+    with threads_left(0):
+        before.signal()
+    after.wait(SECOND_NS)
+    assert seen == [threading.current_thread()]
