@@ -45,6 +45,7 @@ class Access:
     ] = ()  # what the guards between the body and the access establish
     stride: int = 1  # elements from one lane to the next
     guards: tuple[ir.Expression, ...] = ()  # the conditions of those guards
+    mask: ir.Expression | None = None  # where it is false a load stays away
 
 
 def accesses(
@@ -77,7 +78,7 @@ def accesses(
             found.append(
                 Access(
                     load.buffer, load.indices, False, inner, of_update, statement, load.lanes,
-                    facts, load.stride, guards,
+                    facts, load.stride, guards, load.mask,
                 )
             )  # fmt: skip
         if store is not None and of in (None, store.buffer):
@@ -95,12 +96,6 @@ def accesses(
             inside = (*guards, statement.condition)
             found += accesses(statement.body, inner, (*facts, *more), inside, of)
     return found
-
-
-def is_masked(access: Access) -> bool:
-    """Whether some lanes of a load stay away."""
-    found = () if access.statement is None else loads_of(access.statement)
-    return any(v.buffer is access.buffer and v.mask is not None for v in found)
 
 
 @functools.lru_cache(maxsize=_KNOWN_STORES)
@@ -127,16 +122,18 @@ def update_operator(store: ir.Store) -> str | None:
 
 def known_facts(path: Sequence[ir.Statement]) -> list[Fact]:
     """What holds inside the guards on a path."""
-    found: list[Fact] = []
-    for statement in path:
-        if not isinstance(statement, ir.If) or not isinstance(
-            statement.condition, ir.Compare
-        ):
-            continue
-        sides = index_sides(statement.condition)
-        if sides is not None:
-            found += facts_of(statement.condition.op, *sides)
-    return found
+    guards = (s.condition for s in path if isinstance(s, ir.If))
+    return [fact for condition in guards for fact in facts_where(condition)]
+
+
+def facts_where(condition: ir.Expression) -> tuple[Fact, ...]:
+    """What comparisons of indices say where a condition holds: it is one of them, or several joined by `and`."""
+    if isinstance(condition, ir.Binary) and condition.op == "and":
+        return (*facts_where(condition.left), *facts_where(condition.right))
+    if not isinstance(condition, ir.Compare):
+        return ()
+    sides = index_sides(condition)
+    return () if sides is None else facts_of(condition.op, *sides)
 
 
 def facts_of(op: str, left: Dim, right: Dim) -> tuple[Fact, ...]:

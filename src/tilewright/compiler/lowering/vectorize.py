@@ -35,6 +35,7 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.lowering.simplify import fold
 
+_MOST_I32: Final = (1 << 31) - 1
 MAX_UNROLL: Final = 64
 """Loops that cannot become lanes are unrolled up to this extent."""
 
@@ -256,7 +257,7 @@ class _Lanes:
             return self._index_value(value)
         if isinstance(value, ir.Load):
             return self._load(value)
-        parts = children(value)
+        parts = [_short_number(value, part) for part in children(value)]
         new = [self.value(part) for part in parts]
         if all(a is b for a, b in zip(parts, new, strict=True)):
             return value
@@ -317,6 +318,16 @@ class _Lanes:
         if low is None or high is None:
             return False
         return low + min(reach, 0) >= 0 and high + max(reach, 0) < size
+
+
+def _short_number(value: ir.Expression, part: ir.Expression) -> ir.Expression:
+    """A number of loops that becomes a float, of half its bits where they surely hold it: these are converted many at a time."""
+    is_float = isinstance(value, ir.Cast) and value.dtype.is_float
+    if not is_float or not isinstance(part, ir.Index) or part.dtype is not dtypes.i64:
+        return part
+    low, high = symbolic.bounds(part.dim)
+    is_short = low is not None and high is not None and max(-low, high) <= _MOST_I32
+    return ir.Index(part.dim, dtypes.i32) if is_short else part
 
 
 def _changes_its_mask(statement: ir.If) -> bool:

@@ -131,13 +131,15 @@ class _Window:
         """Where tap `tap` of window `index` reads along spatial axis i."""
         return index * self.strides[i] + tap * self.dilations[i] - self.begin[i]
 
-    def covered(self, i: int) -> bool:
-        """Whether every tap of every window surely lies inside the input."""
+    def covered(self, i: int, *, padded: bool = False) -> bool:
+        """Whether every tap of every window surely lies inside the input, with its padding if that is `padded`."""
         last = (self.counts[i] - 1) * self.strides[i] + (
             self.kernel[i] - 1
         ) * self.dilations[i]
-        slack = symbolic.bounds(self.sizes[i] - 1 - last + self.begin[i])[0]
-        return self.begin[i] == 0 and slack is not None and slack >= 0
+        before, after = (0, self.end[i]) if padded else (self.begin[i], 0)
+        room = self.sizes[i] - 1 - last + self.begin[i] + after
+        slack = symbolic.bounds(room)[0]
+        return before == 0 and slack is not None and slack >= 0
 
 
 def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
@@ -260,13 +262,13 @@ def _divisor(window: _Window, indices: Sequence[Dim], *, include_pad: bool) -> D
     """How many elements the window at `indices` averages."""
     count: Dim = 1
     for i, axis in enumerate(window.axes):
+        if window.covered(i, padded=include_pad):
+            count = count * window.kernel[i]
+            continue
         start, step = window.place(i, indices[axis], 0), window.dilations[i]
         low, high = (0, window.sizes[i])
         if include_pad:
             low, high = -window.begin[i], window.sizes[i] + window.end[i]
-        elif window.covered(i):
-            count = count * window.kernel[i]
-            continue
         # Taps `start + t * step` with low <= tap < high and 0 <= t < kernel.
         begin = symbolic.maximum(symbolic.ceildiv(low - start, step), 0)
         end = symbolic.minimum(symbolic.ceildiv(high - start, step), window.kernel[i])

@@ -289,3 +289,14 @@ def test_words_apart_or_under_a_condition_are_left_to_a_loop():
     guarded = with_lanes(lanes(4, If(condition, (Store(OUT, (v,), word_at(v * 2)),))))
     for result in (apart, guarded):
         assert [s.kind for s in loops(result.body)] == [LoopKind.UNROLL]
+
+
+def test_numbers_that_32_bits_hold_become_floats_from_32_bits():
+    small, large, negative = symbol("small", 0, 9), symbol("large", 0), symbol("low", -3, 3)
+    for dim, dtype in ((small + v, i32), (negative - v, i32), (large + v, i64)):
+        lane = symbol("v", 0, 7)
+        number = Index(symbolic.substitute(dim, {"v": lane}), i64)
+        body = Store(OUT, (lane,), e.cast(number, f32))
+        result = vectorize(Kernel("k", (), (), (), (lanes(8, body),)))
+        (found,) = [x for x in expressions(result.body) if isinstance(x, Index)]
+        assert (found.dtype, found.lanes, abs(found.stride)) == (dtype, 8, 1)

@@ -14,8 +14,9 @@ from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
-from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.ir import Index, Kernel
+from tilewright.compiler.kernel.rewrite import expressions, loops
+from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.ops import catalogue
 
 POOLS = ("average_pool", "max_pool", "lp_pool", "max_pool_indices")
@@ -62,6 +63,19 @@ def test_a_window_larger_than_an_open_size_takes_what_the_input_holds(op, ceil_m
 def test_a_window_that_surely_lies_inside_keeps_its_number_of_taps(op):
     kernel = pooling(op, {"kernel": (40,), "strides": (3,)})
     assert {loop.extent for loop in loops(kernel.body) if loop.var.name == "k0"} == {40}
+
+
+@pytest.mark.parametrize("strides", [(1,), (2,)])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_a_mean_that_counts_its_padding_divides_by_all_taps_unless_a_window_sticks_out(
+    strides, ceil_mode
+):
+    attributes = {"kernel": (3,), "strides": strides, "pads": (1, 1)}
+    attributes |= {"count_include_pad": True, "ceil_mode": ceil_mode}
+    kernel = pooling("average_pool", attributes)
+    counts = [x.dim for x in expressions(kernel.body) if isinstance(x, Index)]
+    is_whole = not ceil_mode or strides == (1,)
+    assert ("/ 3.0" in kernel_text(kernel)) == is_whole, counts
 
 
 @pytest.mark.thinned(3)

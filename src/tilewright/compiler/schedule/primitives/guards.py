@@ -18,12 +18,12 @@ from tilewright.compiler.analysis.accesses import (
     Fact,
     accesses,
     facts_of,
+    facts_where,
     index_sides,
-    is_masked,
     known_facts,
 )
 from tilewright.compiler.analysis.dependence import is_private, live_outside
-from tilewright.compiler.analysis.proofs import at_last, distinct, in_bounds
+from tilewright.compiler.analysis.proofs import at_last, distinct, in_bounds, within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
@@ -62,7 +62,7 @@ def drop_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     """Let code run for iterations that a guard excludes, where nobody sees the difference.
 
     Guards around stores to registers and workgroup memory disappear when every load below them
-    stays in bounds without them, or is one that the guard admits in another iteration, and every
+    stays in bounds without them, tests itself that it does, or is one that the guard admits in another iteration, and every
     reader of the stored elements has the same guard, or only makes temporaries that excluded iterations
     have for themselves, and of which the same is true.
 
@@ -92,13 +92,25 @@ def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
     known = _Known(kernel, guard)
     for access in users:
         nest = (*around, *access.inner)
-        if not in_bounds(access, nest, facts) and not _admitted_anyway(
-            kernel, guard, access, nest
+        if not (
+            in_bounds(access, nest, facts)
+            or _stays_away(access, nest)
+            or _admitted_anyway(kernel, guard, access, nest)
         ):
             return False
         if access.write and not _unobserved(known, access, loops_of_condition):
             return False
     return True
+
+
+def _stays_away(access: Access, inside: Sequence[ir.For]) -> bool:
+    """Whether a load asks itself whether its place is in the buffer, where that is not known."""
+    said = () if access.mask is None else facts_where(access.mask)
+    return all(
+        within(index, size, inside)
+        or (_follows((0, index), said, ()) and _follows((index, size - 1), said, ()))
+        for index, size in zip(access.indices, access.buffer.shape, strict=True)
+    )
 
 
 def _admitted_anyway(
@@ -114,7 +126,7 @@ def _admitted_anyway(
     extents = {loop.var.name: loop.extent for loop in inside}
     if (
         access.write
-        or is_masked(access)
+        or access.mask is not None
         or not all(isinstance(extents.get(name), int) for name in tested)
     ):
         return False

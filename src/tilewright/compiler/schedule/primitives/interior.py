@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Atom, Dim, Expr, Operation
-from tilewright.compiler.analysis.accesses import facts_of, index_sides
+from tilewright.compiler.analysis.accesses import facts_where
 from tilewright.compiler.analysis.dependence import check_fixed
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
@@ -101,8 +101,7 @@ def _tests(old: ir.For, extents: _Extents) -> Iterator[Dim]:
 
 def _throughout(test: ir.Expression, extents: _Extents) -> Dim | None:
     """What is at least 0 where a comparison holds in all iterations; None where that cannot be said beforehand."""
-    sides = index_sides(test) if isinstance(test, ir.Compare) else None
-    said = facts_of(test.op, *sides) if isinstance(test, ir.Compare) and sides else ()
+    said = facts_where(test) if isinstance(test, ir.Compare) else ()
     return _least(said[0][1] - said[0][0], extents) if len(said) == 1 else None
 
 

@@ -17,7 +17,6 @@ from tilewright.compiler.analysis.accesses import (
     Access,
     Fact,
     accesses,
-    is_masked,
     known_facts,
 )
 from tilewright.compiler.analysis.dependence import (
@@ -415,7 +414,8 @@ def _is_own(kernel: ir.Kernel, outer: ir.For, buffer: ir.Buffer) -> bool:
 
 def _place_on_line(access: Access) -> tuple[int, Dim, tuple[Dim, ...]] | None:
     """Which index a pass moves along, how far it goes, and the other indices; None where it is no pass over a line."""
-    if len(access.inner) != 1 or access.guards or access.lanes != 1 or is_masked(access):
+    is_plain = not access.guards and access.lanes == 1 and access.mask is None
+    if len(access.inner) != 1 or not is_plain:
         return None
     (along,) = access.inner
     moving = [

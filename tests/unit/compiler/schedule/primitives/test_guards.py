@@ -10,7 +10,7 @@ from fakes.loop_nests import assert_same, body_text, product, row_sums
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Buffer, Kernel
+from tilewright.compiler.kernel.ir import Buffer, Expression, Kernel
 from tilewright.compiler.kernel.rewrite import as_index, loops
 from tilewright.compiler.schedule.primitives import (
     cache_write,
@@ -367,3 +367,57 @@ def test_a_guard_that_another_decides_is_opened_or_left_out() -> None:
     assert body_text(after).count("if ") == 1
     for count in (0, 7, 8, 9):
         assert_same(before, after, {"n": count})
+
+
+Test = Callable[[KernelBuilder, Dim, Dim], Expression]
+
+
+def sum_of_masked_loads(test: Test) -> Kernel:
+    """Two neighbours added up in the lanes that a guard admits; `test` says which of them a load reads."""
+    b = KernelBuilder("k")
+    n = symbol("n", 1, LANES)
+    x, y = b.parameter("x", f32, (n,)), b.result("y", f32, (n,))
+    t = b.temporary(f32, (LANES,), "t")
+    for name in ("zero", "sum", "out"):
+        with b.nest((LANES,), (name,)) as (j,):
+            if name == "zero":
+                b.store(t, (j,), 0)
+                continue
+            with b.when(b.lt(b.index(j), b.index(n))):
+                if name == "out":
+                    b.store(y, (j,), b.load(t, (j,)))
+                    continue
+                with b.loop(2, "tap") as tap:
+                    value = b.load(x, (j + tap,), test(b, j + tap, n))
+                    b.store(t, (j,), b.add(b.load(t, (j,)), value))
+    return set_scope(b.build(), "t", "workgroup")
+
+
+def whole_test(b: KernelBuilder, place: Dim, n: Dim) -> Expression:
+    return b.within(place, 0, n)
+
+
+def test_loads_that_test_their_places_themselves_need_no_guard() -> None:
+    kernel = sum_of_masked_loads(whole_test)
+    changed = without_guards(kernel)
+    assert body_text(kernel).count("if") == 2
+    assert "if" not in body_text(changed).partition("out")[0]
+    for n in (1, 5, LANES):
+        assert_same(kernel, changed, {"n": n})
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda b, place, n: b.lt(b.index(place), b.index(n + 1)),
+        lambda b, place, n: b.or_(whole_test(b, place, n), whole_test(b, place - 1, n)),
+        lambda b, place, n: b.not_(b.ge(b.index(place), b.index(n))),
+        lambda b, place, n: b.lt(b.index(place - 1), b.index(n)),
+    ],
+    ids=["one more", "either", "not beyond", "another place"],
+)
+def test_a_guard_stays_around_loads_whose_test_does_not_keep_them_inside(
+    test: Test,
+) -> None:
+    changed = without_guards(sum_of_masked_loads(test))
+    assert "if" in body_text(changed).partition("sum")[2].partition("out")[0]
