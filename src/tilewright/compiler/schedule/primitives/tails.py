@@ -229,13 +229,12 @@ def trim(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     if found is None or found[1] != 0:
         raise ScheduleError(f"'{loop}' has no guard on its own index")
     condition, _, limit = found
-    if not isinstance(limit, int) or limit < 0:
-        raise ScheduleError(f"what guards '{loop}' is no constant")
+    if not within(limit, old.extent + 1):
+        raise ScheduleError(f"nothing says that '{loop}' has as many as {limit} iterations")
     _check_private_outside(old, condition)
     if any(live_outside(kernel.body, old, b) for b in private_buffers(old.body)):
         raise ScheduleError(f"what '{loop}' computes is read elsewhere")
-    assert isinstance(old.extent, int), "asked by guard_of"
-    shorter = _run_of(old, min(limit, old.extent), _without(old.body, condition))
+    shorter = _run_of(old, limit, _without(old.body, condition))
     return rewrite(kernel, old, (shorter,))
 
 
@@ -278,17 +277,15 @@ def _check_private_outside(loop: ir.For, condition: ir.Expression) -> None:
 
 def guard_of(loop: ir.For) -> tuple[ir.Expression, Dim, Dim] | None:
     """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n."""
-    if not isinstance(loop.extent, int) or loop.extent < 1:
+    if isinstance(loop.extent, int) and loop.extent < 1:
         return None
     for condition in (s.condition for s in ir.walk(loop.body) if isinstance(s, ir.If)):
         sides = guard_sides(condition)
-        if sides is None:
+        if sides is None or (at := symbolic.linear(sides[0], loop.var.name)) is None:
             continue
-        split_index = symbolic.linear(sides[0], loop.var.name)
-        if split_index is None or split_index[0] != 1:
-            continue
-        if symbolic.is_multiple(split_index[1], loop.extent):
-            return condition, split_index[1], sides[1]
+        step = loop.extent if isinstance(loop.extent, int) else 0
+        if at[0] == 1 and (at[1] == 0 or (step and symbolic.is_multiple(at[1], step))):
+            return condition, at[1], sides[1]
     return None
 
 

@@ -21,7 +21,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
-from tilewright.compiler.kernel.ir import Call
+from tilewright.compiler.kernel.ir import Call, Space
 from tilewright.compiler.kernel.rewrite import loops, subexpressions
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.decisions import ChoiceSpace
@@ -98,7 +98,7 @@ class ContractionSite:
     def apply(self, tiling: Tiling, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
         self._explain(tiling)
-        self._begin_with_bias()
+        self._place_sums()
         if tiling.lanes:
             self.s.attempt(do.trim, self.lane)  # no vector of columns that nobody asks for
         self._split_columns(tiling.columns)
@@ -139,12 +139,14 @@ class ContractionSite:
             ahead.fetch_steps(tiling.columns)
         return Outcome.TILED
 
-    def _begin_with_bias(self) -> None:
-        """What is added to sums of integers is what they begin with."""
-        s, total = self.s, self.found.total.buffer.name
-        inner = enclosing_loops(s.kernel, self.found.reductions[0])[-1]
-        if s.attempt(do.begin_with, total, inner.var.name):
-            s.note(f"'{total}' begins with what is added to it")
+    def _place_sums(self) -> None:
+        """What is added to sums of integers is what they begin with; sums that would be results under masks get registers."""
+        s, total = self.s, self.found.total.buffer
+        inner = enclosing_loops(s.kernel, self.found.reductions[0])[-1].var.name
+        if s.attempt(do.begin_with, total.name, inner):
+            s.note(f"'{total.name}' begins with what is added to it")
+        if total.space is Space.DEVICE and not isinstance(self.shape.width, int):
+            s.attempt(do.cache_write, total.name, inner)
 
     def _explain(self, tiling: Tiling) -> None:
         shape = self.shape
@@ -236,8 +238,7 @@ class ContractionSite:
     def _panel_width(self) -> int | None:
         """The width the operand's layout fixes: that of its panels."""
         width = self.found.lane.extent
-        most = 4 * self.lanes
-        if isinstance(width, int) and (width <= most or self._is_packed(width)):
+        if isinstance(width, int) and (width <= 4 * self.lanes or self._is_packed(width)):
             vectors = -(-width // self.lanes)
             return vectors * self.lanes
         return None
@@ -295,8 +296,7 @@ class ContractionSite:
         """One row: several panels side by side; the inner loop over them."""
         if streams == 1:
             return []
-        longer = [n for n in self.panels if find(self.s.kernel, n).extent != 1]
-        name = longer[-1]
+        name = [n for n in self.panels if find(self.s.kernel, n).extent != 1][-1]
         panels, row = cut(self.s, name, streams, "panels", "tile_row")
         self.panels[self.panels.index(name)] = panels
         return [row]

@@ -219,18 +219,15 @@ def _overlaps(s: Schedule, step: str, tile: Sequence[str], micro: MicroKernel) -
 
 def _unroll_steps(s: Schedule, step: str, depth: int, micro: MicroKernel) -> None:
     for name in (part[step] for part in divided(s, step, micro.unroll)):
-        loop = find(s.kernel, name)
+        loop, inner = find(s.kernel, name), name
         if not loop.reduction:
             continue
-        if isinstance(loop.extent, int) and loop.extent < micro.unroll:
-            s.apply(do.unroll, name)
-            _schedule_step(s, name, depth, micro)
-        elif micro.unroll > 1 and symbolic.is_multiple(loop.extent, micro.unroll):
+        few = isinstance(loop.extent, int) and loop.extent < micro.unroll
+        if micro.unroll > 1 and not few and symbolic.is_multiple(loop.extent, micro.unroll):
             _, inner = cut(s, name, micro.unroll, f"{name}_o", "u")
+        if few or inner != name:
             s.apply(do.unroll, inner)
-            _schedule_step(s, inner, depth, micro)
-        else:
-            _schedule_step(s, name, depth, micro)
+        _schedule_step(s, inner, depth, micro)
 
 
 def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> None:

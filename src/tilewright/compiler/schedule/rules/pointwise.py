@@ -150,6 +150,8 @@ class PointwiseSite:
         if row is None and chosen.rows:
             names = _rows_side_by_side(s, names, self.body, self.machine)
         lane = names[-1]
+        if row is None and not isinstance(find(s.kernel, lane).extent, int):
+            s.attempt(do.trim, lane)  # each vector of whole panels would ask for their end
         if len(names) == 1:
             width = lanes * chosen.vectors
             blocks, lane = block(s, lane, max(width, chosen.work // width * width))

@@ -211,11 +211,15 @@ class ContractionShape:
         if self.grain and not panel:
             return self.best_tile_on(self.grain)
         tile = self._tile_of(panel or self.fixed)
-        if panel or self.fixed or not self.is_one_row or not isinstance(self.width, int):
+        if panel or self.fixed or not self.is_one_row:
             return tile
         # One row of columns that lie in order: as many sums as hide the time of one.  Panels side by
         # side would each have a guard for the end of the columns.
-        streams = max(1, min(self._most_streams(tile.columns), self.width // tile.columns))
+        width = estimate(self.width)
+        streams = max(1, min(self._most_streams(tile.columns), width // tile.columns))
+        if not isinstance(self.width, int):
+            # Of a likely number of columns, a power of two, none are left over.
+            streams = math.gcd(1 << streams.bit_length() - 1, width // tile.columns)
         return replace(tile, columns=streams * tile.columns)
 
     def best_tile_on(self, panel: int) -> Tile:
@@ -289,8 +293,7 @@ class ContractionShape:
         if tiling.lanes and halved is not None:
             return halved._row_sizes(Tiling(columns=halved.fixed or 0))
         vectors = -(-tiling.columns // self.lanes)
-        rows = math.prod(max(1, estimate(extent)) for extent in self.rows)
-        most = min(most_rows(self.machine, vectors, self.products), rows)
+        most = min(most_rows(self.machine, vectors, self.products), _product(self.rows))
         found = {row_sizes(self.rows, n) for n in range(1, most + 1)}
         return tuple(sorted(found | {self._best_rows(tiling)}, key=math.prod))
 
@@ -325,8 +328,8 @@ class ContractionShape:
         # keeps fewer of them in flight than several streams do.
         *_, most = self._stream_counts(tiling)
         longer = self._longer(tiling)
-        if longer is None:
-            return 1
+        if longer is None or not isinstance(self.width, int):
+            return 1  # every panel of an open number of columns would ask for their end
         even = (n for n in range(most, 1, -1) if symbolic.is_multiple(longer, n))
         return next(even, most)
 

@@ -366,6 +366,24 @@ def test_trim_leaves_out_what_nobody_sees() -> None:
     assert_same(kernel, changed)
 
 
+def test_trim_leaves_out_what_the_last_of_an_open_number_of_panels_has_too_many() -> None:
+    text = """
+kernel trimmed(write y: f32[n], *, n: 1..):
+    for i in range(8*((n + 7) // 8)):
+        if (index<i64>(i) < index<i64>(n)):
+            y[i] = 2.0
+"""
+    kernel = parse_kernel(text)
+    changed = trim(kernel, "i")
+    assert str(find(changed, "i").extent) == "n"
+    assert "if" not in kernel_text(changed)
+    for count in (1, 8, 9):
+        assert_same(kernel, changed, {"n": count})
+    for old, new in (("range(8*((n + 7) // 8))", "range(5)"), ("(n))", "(n - 3))")):
+        with pytest.raises(ScheduleError, match="says that 'i' has as many"):
+            trim(parse_kernel(text.replace(old, new)), "i")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

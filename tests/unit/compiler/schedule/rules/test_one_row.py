@@ -7,13 +7,16 @@ import pytest
 from fakes.contractions import product
 from fakes.loop_nests import assert_same, emit, op_kernel
 from tilewright.base.dtypes import f32, i32
+from tilewright.base.symbolic import Dim, symbol, symbols
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.grid import grid_loops
-from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.kernel.ir import If, Kernel, Space, walk
+from tilewright.compiler.kernel.rewrite import buffers_written, loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
+N = symbol("N", 1)
 V4, V3 = (MachineModel.of(Target.level(name)) for name in ("v4", "v3"))
 
 
@@ -72,3 +75,33 @@ def test_one_row_has_workgroups_for_all_threads_and_long_work_as_many_as_ever(
     naive = op_kernel("contract", shapes, (1, columns), product(columns))
     (grid,) = grid_loops(schedule(naive, machine, threads=threads))
     assert grid.extent == workgroups
+
+
+def column_sums(columns: Dim, steps: int) -> Kernel:
+    """Sums of products that are the result itself, not what is written behind the sum."""
+    b = KernelBuilder("sums", symbols(columns))
+    x, w = b.parameter("x", f32, (steps, columns)), b.parameter("w", f32, (steps,))
+    y = b.result("y", f32, (columns,))
+    with b.nest((columns,), ("i",)) as (i,):
+        b.store(y, (i,), 0)
+        with b.reduce((steps,), ("k",)) as (k,):
+            b.accumulate("add", y, (i,), b.mul(b.load(w, (k,)), b.load(x, (k, i))))
+    return b.build()
+
+
+@pytest.mark.parametrize("machine", [V3, V4], ids=str)
+@pytest.mark.parametrize(
+    "naive",
+    [op_kernel("matmul", [(1, 9), (9, N)], (1, N)), column_sums(N, 9)],
+    ids=["product", "sums"],
+)
+def test_one_row_of_an_open_number_of_columns_asks_for_their_end_behind_whole_panels(
+    naive: Kernel, machine: MachineModel
+) -> None:
+    """Panels side by side did so in every step of the sum, and sums waited in memory behind masks."""
+    done = schedule(naive, machine)
+    steps = [loop for loop in loops(done.body) if loop.reduction]
+    assert not any(isinstance(x, If) for x in walk(steps[0].body))
+    assert {b.space for x in steps for b in buffers_written((x,))} == {Space.REGISTER}
+    for columns in (1, 31, 64, 65, 130):
+        assert_same(naive, done, {"N": columns})

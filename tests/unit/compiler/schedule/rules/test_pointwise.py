@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from fakes.contractions import product
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import DType, f32, f64, i8, i16, u8
 from tilewright.base.outcome import Outcome
-from tilewright.base.symbolic import symbol
+from tilewright.base.symbolic import ceildiv, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.analysis.sizes import trip_count
 from tilewright.compiler.analysis.strides import stride
@@ -308,3 +309,18 @@ def test_as_many_channels_as_lanes_are_transposed_in_squares_of_any_image(
     assert changed.verdict.outcome is Outcome.POINTWISE
     grid = [loop for loop in loops(changed.body) if loop.kind is LoopKind.GRID_X]
     assert grid, "a large image is more than one workgroup's"
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+def test_products_of_one_step_ask_for_the_end_of_an_open_row_behind_its_whole_vectors(
+    level: str,
+) -> None:
+    """The last panel has columns that nobody asks for, so every vector was stored under a mask."""
+    m, n = symbol("m", 1), symbol("n", 1)
+    shapes = [(m, 1), (ceildiv(n, 8), 1, 8)]
+    kernel = op_kernel("contract", shapes, (m, n), product(n))
+    changed = schedule(kernel, MachineModel.of(Target.level(level)))
+    vectors = [loop for loop in loops(changed.body) if loop.kind is LoopKind.VECTOR]
+    assert not any(isinstance(x, If) for x in walk(vectors[0].body))
+    for sizes in ((1, 1), (3, 31), (2, 40), (7, 72)):
+        assert_same(kernel, changed, dict(zip("mn", sizes, strict=True)))
