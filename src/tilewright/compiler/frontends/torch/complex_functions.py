@@ -7,12 +7,13 @@ Source: the operators of ATen by name; the formulas stand in `kit.complex_functi
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from tilewright.compiler.frontends.kit.complex_functions import FUNCTIONS, power
-from tilewright.compiler.frontends.kit.complex_pairs import Pair
+from tilewright.compiler.frontends.kit.complex_pairs import Pair, quotient
 from tilewright.compiler.frontends.kit.complex_parts import Complex, product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -22,10 +23,13 @@ from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.complex_operands import (
     Held,
     as_complex,
+    multiple,
     operand_of,
 )
 from tilewright.compiler.frontends.torch.contraction import matrix_product
+from tilewright.compiler.frontends.torch.convolution import FORMS, Form
 from tilewright.compiler.frontends.torch.program import Ref
+from tilewright.compiler.frontends.torch.reduction import moments
 
 Build = Callable[[Call], Held]
 
@@ -44,6 +48,18 @@ def _logarithm(base: float) -> Build:
         return z.scaled(z.x.number(1 / math.log(base))).rounded(call.dtype())
 
     return build
+
+
+def _power_of_two(call: Call) -> Complex:
+    z = Pair.of(call.maker, operand_of(call, "self"))
+    return FUNCTIONS["exp"](z.scaled(z.x.number(math.log(2)))).rounded(call.dtype())
+
+
+def _kept(call: Call) -> Held:
+    """Dropout of a module that is not trained."""
+    if call.number("p") and call.flag("train"):
+        raise UnsupportedError("dropout of complex numbers is not supported")
+    return call.held("input")
 
 
 def _power(call: Call) -> Complex:
@@ -95,6 +111,18 @@ def _each_part(op: str, join: str) -> Build:
     return build
 
 
+def _finite(call: Call) -> Tensor:
+    e, z = call.maker, as_complex(call.maker, call.held("self"))
+    bad = [e.op(op, x) for op in ("is_nan", "is_inf") for x in (z.real, z.imaginary)]
+    return e.op("logical_not", functools.reduce(lambda a, b: e.op("logical_or", a, b), bad))
+
+
+def _self_gated(call: Call) -> Complex:
+    z = operand_of(call, "self")
+    gate = FUNCTIONS["sigmoid"](Pair.of(call.maker, z)).rounded(call.dtype())
+    return _times(call.maker, z, gate)
+
+
 def _linear(call: Call) -> Complex:
     e, weight = call.maker, operand_of(call, "weight")
     turned = weight.map(lambda part: e.transpose(part, (1, 0)))
@@ -110,11 +138,13 @@ def _added_product(first: str, second: str) -> Build:
 
     def build(call: Call) -> Complex:
         e = call.maker
-        if call.number("beta", 1) != 1 or call.number("alpha", 1) != 1:
-            raise UnsupportedError("multiples of complex numbers are not supported here")
         x, y = operand_of(call, first), operand_of(call, second)
+        if is_vector := y.real.rank == 1:
+            y = y.map(lambda part: e.unsqueeze(part, (1,)))
         found = product(e, x, y, lambda a, b: matrix_product(e, a, b))
-        return _plus(e, found, operand_of(call, "self"))
+        found = found.map(lambda part: e.squeeze(part, (1,))) if is_vector else found
+        added = multiple(call, operand_of(call, "self"), "beta")
+        return _plus(e, multiple(call, found, "alpha"), added)
 
     return build
 
@@ -142,10 +172,42 @@ def _outer(call: Call) -> Complex:
 
 def _added_multiple(call: Call) -> Complex:
     e = call.maker
-    if call.number("value", 1) != 1:
-        raise UnsupportedError("multiples of complex numbers are not supported here")
     found = _times(e, operand_of(call, "tensor1"), operand_of(call, "tensor2"))
-    return _plus(e, operand_of(call, "self"), found)
+    return _plus(e, operand_of(call, "self"), multiple(call, found, "value"))
+
+
+def _added_quotient(call: Call) -> Complex:
+    e, (x, y) = call.maker, (operand_of(call, name) for name in ("tensor1", "tensor2"))
+    found = quotient(Pair.of(e, x), Pair.of(e, y)).rounded(call.dtype())
+    return _plus(e, operand_of(call, "self"), multiple(call, found, "value"))
+
+
+def _convolved(form: Form) -> Build:
+    """The products of both parts, and the bias."""
+
+    def build(call: Call) -> Complex:
+        e, x, w = call.maker, operand_of(call, "input"), operand_of(call, "weight")
+        found = product(e, x, w, lambda a, b: form(call, a, b, None))
+        if not call.has("bias"):
+            return found
+        spatial = tuple(range(1, w.real.rank - 1))
+        bias = operand_of(call, "bias").map(lambda part: e.unsqueeze(part, spatial))
+        return _plus(e, found, bias)
+
+    return build
+
+
+def _variance(*, root: bool, with_mean: bool) -> Callable[[Call], Held | Sequence[Held]]:
+    """Of how far numbers are from their mean in the plane."""
+
+    def build(call: Call) -> Held | Sequence[Held]:
+        z = as_complex(call.maker, call.held("self"))
+        (a, x), (b, y) = (moments(call, part) for part in (z.real, z.imaginary))
+        found = call.op("add", a, b)
+        found = call.finish(call.op("sqrt", found) if root else found)
+        return (found, Complex(x, y).map(call.finish)) if with_mean else found
+
+    return build
 
 
 def _between(call: Call) -> Complex:
@@ -179,6 +241,27 @@ def _product_of_all(call: Call) -> Complex:
     return z.map(lambda part: e.squeeze(part, (axis,)))
 
 
+def _running_product(call: Call) -> Complex:
+    """Along an axis of a size that is known: each times what is 1, 2, 4, … places before."""
+    e, z = call.maker, operand_of(call, "self")
+    call.element_type()
+    if not z.real.rank:
+        call.argument("dim")
+        return z
+    axis, shift = axis_of(call, z.real.rank), 1
+    size = z.real.shape[axis]
+    if not isinstance(size, int):
+        raise UnsupportedError(
+            "running products of so many complex numbers as a call decides are not supported"
+        )
+    while shift < size:
+        front, back = _piece(e, z, axis, 0, shift), _piece(e, z, axis, shift, size - shift)
+        before = _piece(e, z, axis, 0, size - shift)
+        z = _side_by_side(e, [front, _times(e, back, before)], axis)
+        shift *= 2
+    return z
+
+
 def _piece(e: NodeMaker, z: Complex, axis: int, start: int, size: int) -> Complex:
     return z.map(lambda part: e.slice(part, axis, start, size))
 
@@ -195,14 +278,20 @@ _UNARY: Final = {
 }  # fmt: skip
 """Operators of ATen by the function that each is."""
 
-ROWS: Final[dict[str, Build]] = {
+ROWS: Final[dict[str, Callable[[Call], Held | Sequence[Held]]]] = {
     **{name: _function(function) for name, function in _UNARY.items()},
-    "log2": _logarithm(2), "log10": _logarithm(10),
+    "log2": _logarithm(2), "log10": _logarithm(10), "exp2": _power_of_two, "dropout": _kept,
     **dict.fromkeys(("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"), _power),
     **dict.fromkeys(("eq.Tensor", "eq.Scalar"), _alike(negated=False)),
     **dict.fromkeys(("ne.Tensor", "ne.Scalar"), _alike(negated=True)),
+    **{name: _convolved(form) for names, form in FORMS for name in names.split()},
+    **{
+        f"{name}{form}": _variance(root=name.startswith("std"), with_mean=name.endswith("mean"))
+        for name in ("var", "std", "var_mean", "std_mean") for form in ("", ".dim", ".correction")
+    },
     "isnan": _each_part("is_nan", "logical_or"), "isinf": _each_part("is_inf", "logical_or"),
-    "linear": _linear, "addmm": _added_product("mat1", "mat2"), "baddbmm": _added_product("batch1", "batch2"),
+    "isfinite": _finite, "silu": _self_gated, "cumprod": _running_product,
+    "linear": _linear, "addmm": _added_product("mat1", "mat2"), "addmv": _added_product("mat", "vec"), "addcdiv": _added_quotient, "baddbmm": _added_product("batch1", "batch2"),
     "dot": _vectors(conjugated=False), "vdot": _vectors(conjugated=True), "outer": _outer,
     "addcmul": _added_multiple, **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), _between),
     **dict.fromkeys(("prod", "prod.dim_int"), _product_of_all),

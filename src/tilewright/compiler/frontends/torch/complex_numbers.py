@@ -26,14 +26,19 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import keep_filled, normal
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.complex_functions import ROWS as FUNCTIONS
+from tilewright.compiler.frontends.torch.complex_linear_algebra import (
+    ROWS as LINEAR_ALGEBRA,
+)
 from tilewright.compiler.frontends.torch.complex_operands import (
     Held,
     as_complex,
+    multiple,
     on_parts,
     operand_of,
     pair_of,
 )
 from tilewright.compiler.frontends.torch.contraction import matrix_product
+from tilewright.compiler.frontends.torch.creation import identity
 from tilewright.compiler.frontends.torch.elementwise import angle_of, convert
 from tilewright.compiler.frontends.torch.program import Operation, Ref
 from tilewright.formats.plan.size_relations import at_most
@@ -82,7 +87,10 @@ def _polar(call: Call) -> Complex:
 
 
 def _of_pairs(call: Call) -> Complex:
-    e, x = call.maker, call.tensor()
+    return _beside_each_other(call.maker, call.tensor())
+
+
+def _beside_each_other(e: NodeMaker, x: Tensor) -> Complex:
     axis = x.rank - 1
     return Complex(*(e.squeeze(e.slice(x, axis, i, 1), (axis,)) for i in (0, 1)))
 
@@ -93,6 +101,19 @@ def _pairs(call: Call) -> Tensor:
     return e.concat(
         [e.unsqueeze(part, (axis,)) for part in (pair.real, pair.imaginary)], axis
     )
+
+
+def _viewed(call: Call) -> Held:
+    """Bits of complex numbers as real ones, or of real ones as complex."""
+    call.argument("dtype")
+    e, held = call.maker, call.held("self")
+    if (held.real if isinstance(held, Complex) else held).dtype != call.dtype():
+        raise UnsupportedError(
+            "the bits of complex numbers as another type are not supported"
+        )
+    if not isinstance(held, Complex):
+        return _beside_each_other(e, e.reshape(held, (*call.shape(), 2)))
+    return held if call.is_complex() else e.reshape(_pairs(call), call.shape())
 
 
 def _real(call: Call) -> Tensor:
@@ -128,6 +149,10 @@ def _filled(number: complex | None = None) -> Build:
     return build
 
 
+def _identity(call: Call) -> Complex:
+    return as_complex(call.maker, identity(call))
+
+
 def _filled_with(call: Call) -> Complex:
     """The number or the tensor of one element `value` everywhere."""
     call.argument("self")
@@ -158,9 +183,8 @@ def _sum(op: str, *, turned: bool = False) -> Build:
 
     def build(call: Call) -> Complex:
         x, y = operand_of(call, "self"), operand_of(call, "other")
-        if call.number("alpha", 1) != 1:
-            raise UnsupportedError("multiples of complex numbers are not supported here")
         x, y = (y, x) if turned else (x, y)
+        y = multiple(call, y, "alpha")
         return Complex(call.op(op, x.real, y.real), call.op(op, x.imaginary, y.imaginary))
 
     return build
@@ -347,16 +371,12 @@ def _to_real(call: Call) -> Tensor:
     return _scaled(call, (found, found), lengths)[0]
 
 
-def _eigenvalues(call: Call) -> Sequence[Complex]:
-    a, b, c, d = call.maker.ops("eig", call.tensor())
-    return Complex(a, b), Complex(c, d)
-
-
 _ROWS: Final[dict[str, Build]] = {
     **FUNCTIONS,
+    **LINEAR_ALGEBRA,
     "_to_copy": _convert, "_conj": _conjugate, "conj_physical": _conjugate,
     "_conj_physical": _conjugate, "adjoint": _turned_over, "mH": _turned_over, "complex": _of_parts, "polar": _polar,
-    "view_as_complex": _of_pairs, "view_as_real": _pairs, "view_as_real_copy": _pairs,
+    "view_as_complex": _of_pairs, "view.dtype": _viewed, "view_as_real": _pairs, "view_as_real_copy": _pairs,
     "real": _real, "imag": _imaginary, "abs": _size, "add.Tensor": _sum("add"),
     "add.Scalar": _sum("add"), "sub.Tensor": _sum("sub"), "sub.Scalar": _sum("sub"),
     "rsub.Scalar": _sum("sub", turned=True), "mul.Tensor": _product, "mul.Scalar": _product,
@@ -366,14 +386,15 @@ _ROWS: Final[dict[str, Build]] = {
     "matmul": _matrix_product("other"), "mm": _matrix_product("mat2"), "mv": _matrix_product("vec"),
     "bmm": _matrix_product("mat2"), **dict.fromkeys(("cat", "concat", "concatenate"), _joined("dim")), "stack": _joined("dim", stacked=True),
     "_fft_c2c": _transform, "_fft_r2c": _of_real, "_fft_c2r": _to_real,
-    "linalg_eig": _eigenvalues, "angle": _angle, "copy": _copied, "where.self": _chosen,
+    "angle": _angle, "copy": _copied, "where.self": _chosen,
+    **dict.fromkeys(("eye", "eye.m"), _identity),
     **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), _filled(0)),
     **dict.fromkeys(("ones", "ones_like", "new_ones"), _filled(1)),
     **dict.fromkeys(("full", "full_like", "new_full"), _filled()),
 }  # fmt: skip
 _BY_PARTS: Final = (
     "alias", "clone", "contiguous", "cumsum", "detach", "embedding", "empty.memory_format", "empty_like", "gather", "index.Tensor", "index_add",
-    "index_copy", "index_fill.int_Scalar", "index_fill.int_Tensor", "index_put", "index_select", "lift_fresh_copy", "masked_fill.Scalar", "masked_fill.Tensor", "mean", "mean.dim", "neg", "resolve_conj", "resolve_neg", "scatter.src",
+    "index_copy", "index_fill.int_Scalar", "index_fill.int_Tensor", "index_put", "index_select", "lift_fresh_copy", "masked_fill.Scalar", "masked_fill.Tensor", "masked_select", "mean", "mean.dim", "nan_to_num", "neg", "resolve_conj", "resolve_neg", "scatter.src", "scatter.value",
     "scatter_add", "select_scatter", "slice_scatter", "sum", "sum.dim_IntList", "take",
 )  # fmt: skip
 

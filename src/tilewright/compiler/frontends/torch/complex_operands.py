@@ -5,7 +5,7 @@ Called by the rows of complex numbers.
 
 from __future__ import annotations
 
-from tilewright.compiler.frontends.kit.complex_parts import Complex
+from tilewright.compiler.frontends.kit.complex_parts import Complex, product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -41,3 +41,15 @@ def operand_of(call: Call, name: str) -> Complex:
         raise UnsupportedError(f"argument '{name}' is no number that is known")
     number, dtype = complex(found), call.dtype()
     return Complex(*(call.maker.scalar(n, dtype) for n in (number.real, number.imag)))
+
+
+def multiple(call: Call, pair: Complex, name: str) -> Complex:
+    """Complex numbers times the argument `name` of the operator; 1 where it is not given."""
+    found = call.argument(name)
+    if found is None or found == 1:
+        return pair
+    e = call.maker
+    if isinstance(found, int | float):
+        scale = call.operand(name, call.dtype())
+        return pair.map(lambda part: e.op("mul", part, scale))
+    return product(e, pair, operand_of(call, name), lambda a, b: e.op("mul", a, b))

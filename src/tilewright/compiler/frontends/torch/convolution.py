@@ -5,7 +5,7 @@ Source: the operators of ATen by name, `torch.nn` reference pages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -20,6 +20,9 @@ from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.grouped_convolution import Windows
 from tilewright.compiler.frontends.torch.row import Row, row
 
+Form = Callable[[Call, Tensor, Tensor, Tensor | None], Tensor]
+"""What convolves images and weights, with a bias, by the other arguments of an operator."""
+
 
 def spread(values: Sequence[int], count: int) -> tuple[int, ...]:
     """One number per spatial axis; a single one holds for all."""
@@ -30,13 +33,21 @@ def spread(values: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(values) * count
 
 
-def _convolution(call: Call) -> Tensor:
+def _row(names: str, form: Form) -> Row:
+    def build(call: Call) -> Tensor:
+        operands = call.tensor("input"), call.tensor("weight")
+        return form(call, *operands, call.optional("bias"))
+
+    return row(names, build)
+
+
+def _convolution(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """The general form, which says by a flag whether it is transposed."""
-    return _transposed(call) if call.flag("transposed") else _forward(call)
+    return (_transposed if call.flag("transposed") else _forward)(call, x, w, bias)
 
 
-def _forward(call: Call) -> Tensor:
-    e, x, w = call.maker, call.tensor("input"), call.tensor("weight")
+def _forward(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    e = call.maker
     spatial = w.rank - 2
     is_batched = x.rank == w.rank
     if not is_batched:
@@ -46,7 +57,7 @@ def _forward(call: Call) -> Tensor:
     pads = _pads(call, w, dilations)
     if "output_padding" in call.operation.arguments:
         call.argument("output_padding")
-    bias, groups = call.optional("bias"), call.size("groups", 1)
+    groups = call.size("groups", 1)
     if (nothing := _of_nothing(call, x, w)) is not None:
         return nothing
     windows = Windows(strides=strides, pads=pads, dilations=dilations)
@@ -96,13 +107,12 @@ def _pads(call: Call, w: Tensor, dilations: Sequence[int]) -> tuple[int, ...]:
     return (*begin, *end)
 
 
-def _transposed(call: Call) -> Tensor:
-    e, x, w = call.maker, call.tensor("input"), call.tensor("weight")
+def _transposed(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    e = call.maker
     spatial = w.rank - 2
     is_batched = x.rank == w.rank
     if not is_batched:
         x = e.unsqueeze(x, (0,))
-    bias = call.optional("bias")
     window = _Transposed(
         strides=spread(call.integers("stride", (1,)), spatial),
         pads=spread(call.integers("padding", (0,)), spatial),
@@ -178,8 +188,10 @@ def _filters_first(e: NodeMaker, w: Tensor, groups: Dim) -> Tensor:
     return e.reshape(turned, (groups * filters, inner, *kernel))
 
 
-ROWS: Final[tuple[Row, ...]] = (
-    row("convolution", _convolution),
-    row("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding", _forward),
-    row("conv_transpose1d conv_transpose2d.input conv_transpose3d.input", _transposed),
+FORMS: Final[tuple[tuple[str, Form], ...]] = (
+    ("convolution", _convolution),
+    ("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding", _forward),
+    ("conv_transpose1d conv_transpose2d.input conv_transpose3d.input", _transposed),
 )
+"""Names of overloads and what convolves them."""
+ROWS: Final[tuple[Row, ...]] = tuple(_row(names, form) for names, form in FORMS)

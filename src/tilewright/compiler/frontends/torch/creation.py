@@ -84,7 +84,8 @@ def _iota(call: Call) -> Tensor:
     return e.cast(e.op("add", places, call.operand("start", dtypes.i64)), dtype)
 
 
-def _eye(call: Call) -> Tensor:
+def identity(call: Call) -> Tensor:
+    """Ones on the diagonal."""
     _note(call)
     return call.op("eye", shape=call.shape(), dtype=call.dtype())
 
@@ -121,6 +122,6 @@ ROWS: Final[tuple[Row, ...]] = (
     row("scalar_tensor", _scalar),
     row("arange arange.start arange.start_step", _arange),
     row("prims::iota", _iota),
-    row("eye eye.m", _eye),
+    row("eye eye.m", identity),
     row("linspace", _linspace),
 )

@@ -21,7 +21,8 @@ def _torch() -> Any:
 
 
 def _turned(x: Held) -> Held:
-    return x.transpose(-1, -2)
+    """The adjoint: of real matrices the transposed ones."""
+    return x.mH
 
 
 def _check_errors(info: Held, api_name: str, *, is_matrix: bool) -> None:
@@ -62,7 +63,7 @@ def _triangular_solve(
     batch = _torch().broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = a.expand(*batch, *a.shape[-2:])
     b = b.expand(*batch, *b.shape[-2:])
-    matrix, is_upper = (_turned(a), not upper) if transpose else (a, upper)
+    matrix, is_upper = (a.mT, not upper) if transpose else (a, upper)
     return _triangular(matrix, b, upper=is_upper, unit=unitriangular), a.clone()
 
 
@@ -116,7 +117,7 @@ def _det(x: Held) -> tuple[Held, Held, Held]:
 def _slogdet(x: Held) -> tuple[Held, Held, Held, Held]:
     packed, pivots, _ = _torch().linalg.lu_factor_ex(x)
     diagonal = packed.diagonal(0, -2, -1)
-    sign = diagonal.sign().prod(-1) * _sign_of(pivots, packed.dtype)
+    sign = diagonal.sgn().prod(-1) * _sign_of(pivots, packed.dtype)
     return sign, diagonal.abs().log().sum(-1), packed, pivots
 
 
@@ -178,7 +179,7 @@ def _pseudo_inverse(
     limit = sizes.amax(-1, keepdim=True)
     if rtol is None:
         small = torch.finfo(x.dtype).eps * torch.sym_max(*x.shape[-2:])
-        rtol = torch.full((), small, dtype=x.dtype, device=x.device)
+        rtol = torch.full((), small, dtype=sizes.dtype, device=x.device)
         if atol is not None:
             rtol = torch.where(atol > 0, torch.zeros_like(rtol), rtol)
     atol = torch.zeros_like(rtol) if atol is None else atol
@@ -196,7 +197,7 @@ def _matrix_exponential(x: Held) -> Held:
     torch = _torch()
     if border.is_known_empty(x):
         return x.clone()
-    wide = x.to(torch.float64)
+    wide = x.to(torch.promote_types(x.dtype, torch.float64))
     norm = wide.abs().sum(-1).amax(-1)
     squarings = norm.clamp(min=1.0).log2().ceil().clamp(max=_SQUARINGS)[..., None, None]
     scaled = wide / torch.exp2(squarings)

@@ -440,10 +440,8 @@ class Importer:
 
     def _finished(self, call: Call, made: Held, ignores: Sequence[str] = ()) -> Held:
         """What a row made, once its sizes, its arguments and its types are as the operation says."""
-        operation = call.operation
-        self._check_sizes(operation)
-        _check_arguments(operation, call, ignores)
-        return self._agreed(operation, made)
+        _check_arguments(call.operation, call, ignores)
+        return self._agreed(call.operation, made)
 
     def _check_sizes(self, operation: Operation) -> None:
         """Raise UnsupportedError for a size of data that no node binds."""
@@ -469,6 +467,7 @@ class Importer:
 
     def _agreed(self, operation: Operation, made: Held) -> Held:
         """What a row made, of the type that torch says.  Raises: UnsupportedError for another."""
+        self._check_sizes(operation)
         if isinstance(made, Tensor | Complex):
             made = self._whole_as_stated(made, operation.results[0])
             return [made] if operation.is_list else made

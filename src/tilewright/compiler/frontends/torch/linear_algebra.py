@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
@@ -40,37 +39,41 @@ def _lu(call: Call) -> Sequence[Tensor]:
 
 def _unpacked(call: Call) -> Sequence[Tensor | None]:
     """P, L and U of the factors in one matrix."""
-    e, packed, pivots = call.maker, call.tensor("LU_data"), call.tensor("LU_pivots")
-    *batch, rows, _ = packed.shape
-    lower = upper = permutation = None
-    if call.flag("unpack_data", default=True):
-        lower, upper = _triangles(e, packed, call.shape(1), call.shape(2))
-    if call.flag("unpack_pivots", default=True):
-        order = e.op("exchanged_rows", pivots, rows=(rows,))
-        found = e.unsqueeze(order, (order.rank - 1,))
-        places = e.iota((*batch, rows, rows), len(batch))
-        permutation = e.cast(e.op("equal", found, places), packed.dtype)
+    e, packed = call.maker, call.tensor("LU_data")
+    permutation, (lower, upper) = permuted_rows(call), triangles(call, packed)
     return [
         e.full(0, packed.dtype, call.shape(place)) if made is None else made
         for place, made in enumerate((permutation, lower, upper))
     ]
 
 
-def _triangles(
-    e: NodeMaker, packed: Tensor, lower: Sequence[Dim], upper: Sequence[Dim]
-) -> tuple[Tensor, Tensor]:
-    rank = packed.rank
+def permuted_rows(call: Call) -> Tensor | None:
+    """The matrix P that pivots stand for, in the type of the result; None: nobody asks for it."""
+    e, pivots = call.maker, call.tensor("LU_pivots")
+    if not call.flag("unpack_pivots", default=True):
+        return None
+    shape = call.shape(0)
+    order = e.op("exchanged_rows", pivots, rows=(shape[-1],))
+    found = e.unsqueeze(order, (order.rank - 1,))
+    return e.cast(e.op("equal", found, e.iota(shape, len(shape) - 2)), call.dtype())
+
+
+def triangles(
+    call: Call, packed: Tensor, *, ones: float = 1
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """L, whose diagonal holds `ones`, and U of the factors in one matrix; None: nobody asks for them."""
+    if not call.flag("unpack_data", default=True):
+        return None, None
+    e, rank, dtype = call.maker, packed.rank, packed.dtype
+    lower, upper = call.shape(1), call.shape(2)
     left = e.slice(packed, rank - 1, 0, lower[-1])
     right = e.slice(packed, rank - 2, 0, upper[-2])
-    shape = tuple(lower)
-    rows, columns = (e.iota(shape, rank - 2 + axis) for axis in (0, 1))
-    zero, one = e.scalar(0, packed.dtype), e.scalar(1, packed.dtype)
+    rows, columns = (e.iota(lower, rank - 2 + axis) for axis in (0, 1))
+    zero = e.scalar(0, dtype)
     left = e.op("where", e.op("less", columns, rows), left, zero)
-    left = e.op("where", e.op("equal", columns, rows), one, left)
-    shape = tuple(upper)
-    rows, columns = (e.iota(shape, rank - 2 + axis) for axis in (0, 1))
-    right = e.op("where", e.op("less_equal", rows, columns), right, zero)
-    return left, right
+    left = e.op("where", e.op("equal", columns, rows), e.scalar(ones, dtype), left)
+    rows, columns = (e.iota(upper, rank - 2 + axis) for axis in (0, 1))
+    return left, e.op("where", e.op("less_equal", rows, columns), right, zero)
 
 
 def _reflectors(call: Call) -> Sequence[Tensor]:
@@ -99,18 +102,26 @@ def _svd(call: Call) -> Sequence[Tensor]:
     return empty[0], found[1], empty[1]
 
 
-def _triangular(call: Call) -> Tensor:
-    """Equations with the matrix on the left; on the right, both sides are turned."""
-    e, a, b = call.maker, call.tensor("self"), call.tensor("B")
+def solved_triangle(
+    call: Call, op: str, a: Sequence[Tensor], b: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    """The parts of what solves equations with the matrix `a` on the left; on the right, both sides are turned."""
+    e, rank = call.maker, len(call.shape())
     upper, unit = call.flag("upper"), call.flag("unitriangular")
-    left = call.flag("left", default=True)
-    batch = call.shape()[:-2]
-    a = e.broadcast_to(a, (*batch, *a.shape[-2:]))
-    b = e.broadcast_to(b, (*batch, *b.shape[-2:]))
-    if left:
-        return e.op("triangular_solve", a, b, lower=not upper, unit=unit)
-    turned = [_turned(e, x) for x in (a, b)]
-    return _turned(e, e.op("triangular_solve", *turned, lower=upper, unit=unit))
+    left, batch = call.flag("left", default=True), call.shape()[: rank - 2]
+
+    def placed(x: Tensor) -> Tensor:
+        whole = e.broadcast_to(x, (*batch, *x.shape[-2:]))
+        return whole if left else _turned(e, whole)
+
+    sides = [placed(x) for x in (*a, *b)]
+    found = e.ops(op, *sides, lower=upper != left, unit=unit)
+    return found if left else [_turned(e, x) for x in found]
+
+
+def _triangular(call: Call) -> Tensor:
+    a, b = (call.tensor(name) for name in ("self", "B"))
+    return solved_triangle(call, "triangular_solve", (a,), (b,))[0]
 
 
 ROWS: Final[tuple[Row, ...]] = (

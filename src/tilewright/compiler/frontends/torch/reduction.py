@@ -180,10 +180,10 @@ def _correction(call: Call) -> float:
     return 1.0 if call.flag("unbiased", default=True) else 0.0
 
 
-def _moments(call: Call, dtype: DType) -> tuple[Tensor, Tensor]:
-    """Variance and mean, both with the axes kept as the caller wants them."""
+def moments(call: Call, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Variance and mean of `x`, in the type that sums have, both with the axes kept as the caller wants them."""
     e = call.maker
-    x = call.operand("self", wide_type(dtype))
+    x = e.cast(x, wide_type(call.dtype()))
     axes, keep = axes_of(call, x.rank), call.flag("keepdim")
     lost = _correction(call)
     count: Dim = 1
@@ -205,7 +205,7 @@ def _moments(call: Call, dtype: DType) -> tuple[Tensor, Tensor]:
 
 def _variance(*, root: bool, with_mean: bool) -> Build:
     def build(call: Call) -> Tensor | Sequence[Tensor]:
-        variance, centre = _moments(call, call.dtype())
+        variance, centre = moments(call, call.tensor())
         spread = call.op("sqrt", variance) if root else variance
         if not with_mean:
             return call.finish(spread)

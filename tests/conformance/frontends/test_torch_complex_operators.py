@@ -1,0 +1,141 @@
+"""Operators of complex numbers that networks and solvers use: what eager mode gives, by the oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fakes.torch_programs import same
+
+torch = pytest.importorskip("torch")
+functional, linalg = torch.nn.functional, torch.linalg
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+
+
+def numbers(*shape: int, dtype: Any = torch.complex64) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(7), dtype=dtype)
+
+
+def positive(count: int) -> Any:
+    """A Hermitian matrix that has factors."""
+    x = numbers(count, count)
+    return x @ x.mH + 4 * torch.eye(count)
+
+
+def chosen(z: Any) -> Any:
+    """As many as the data says: twice, and behind other operators."""
+    far = z.abs() > 1
+    return z[far].abs(), (z[far] * 2).sum(), z.masked_select(far) - 1, z[z.real > 9].abs()
+
+
+def test_what_data_chooses_of_complex_numbers_goes_on() -> None:
+    """The size was bound, and unknown to the next operator."""
+    same(chosen, [(numbers(3, 4),), (numbers(3, 4) * 3,)])
+
+
+def spread(z: Any) -> Any:
+    both = (*torch.var_mean(z, 0, correction=0), *torch.std_mean(z, 1, keepdim=True))
+    return z.var(), z.std(1), z.var(0, unbiased=False), *both
+
+
+def multiples(z: Any, x: Any) -> Any:
+    sums = (torch.add(z, x, alpha=2), torch.sub(z, z.mH.mT, alpha=1j), 1 + z)
+    products = (
+        torch.addmm(z, z, z, beta=1j, alpha=2),
+        torch.addmv(z[0], z, z[1], beta=0.5),
+    )
+    one_by_one = (torch.addcmul(z, z, z, value=2j), torch.addcdiv(z, z[0], z, value=2))
+    return *sums, *products, *one_by_one, torch.eye(2, dtype=z.dtype)
+
+
+def filled(z: Any) -> Any:
+    places = torch.tensor([[0, 1, 1, 2]])
+    lost = z / torch.tensor([0, 1, 2, 3])
+    return z.scatter(0, places, 2 - 1j), torch.nan_to_num(lost), torch.isfinite(lost)
+
+
+def functions(z: Any) -> Any:
+    running = (z.cumprod(1), linalg.vander(z[0]), z[:, :1].cumprod(1))
+    bits = (z.view(torch.float32), z.real.contiguous().view(torch.complex64))
+    dropped = functional.dropout(z, 0.5, training=False)
+    return *running, *bits, torch.exp2(z), functional.silu(z), dropped
+
+
+@pytest.mark.parametrize("function", [spread, filled, functions], ids=lambda f: f.__name__)
+def test_what_a_tensor_of_complex_numbers_is_asked(function: Callable[..., Any]) -> None:
+    same(function, [(numbers(4, 4),)])
+
+
+def test_multiples_of_complex_numbers_are_added() -> None:
+    same(multiples, [(numbers(4, 4), numbers(4, 4).real)])
+
+
+def along_a_line(x: Any, w: Any, bias: Any, turned: Any) -> Any:
+    steps = functional.conv1d(x, w, bias, stride=2, padding=1, dilation=2)
+    one = functional.conv1d(x[0], w, bias, padding="same")
+    return steps, one, functional.conv_transpose1d(x, turned, bias, 2, output_padding=1)
+
+
+def over_images(x: Any, w: Any) -> Any:
+    return functional.conv2d(x, w, groups=2), functional.conv2d(x.real, w.real, groups=2)
+
+
+def test_complex_images_are_convolved() -> None:
+    line = (numbers(2, 3, 9), numbers(4, 3, 3), numbers(4), numbers(3, 4, 3))
+    same(along_a_line, [line])
+    same(over_images, [(numbers(2, 4, 6, 5), numbers(6, 2, 3, 2))])
+
+
+def solved(a: Any, b: Any) -> Any:
+    packed = linalg.lu_factor(a)
+    both = [linalg.lu_solve(*packed, b, adjoint=turned) for turned in (False, True)]
+    right = linalg.lu_solve(*packed, b.mT, left=False, adjoint=True)
+    triangles = (
+        linalg.solve_triangular(a, b, upper=True),
+        linalg.solve_triangular(a, b.mT, upper=False, left=False, unitriangular=True),
+    )
+    return linalg.solve(a, b), linalg.solve(a, b.mT, left=False), *both, right, *triangles
+
+
+def of_one_matrix(a: Any) -> Any:
+    sign, size = linalg.slogdet(a)
+    values, vectors = linalg.eig(a)
+    similar = (vectors * values) @ linalg.inv(vectors)
+    powers = (linalg.matrix_power(a, -2), linalg.matrix_exp(a * 0.3))
+    return linalg.inv(a), linalg.det(a), sign, size, *linalg.lu(a), similar, *powers
+
+
+def of_a_positive_matrix(a: Any, b: Any) -> Any:
+    upper = linalg.cholesky(a, upper=True)
+    values, vectors = linalg.eigh(a)
+    found = (torch.cholesky_solve(b, upper, upper=True), torch.cholesky_inverse(upper.mH))
+    return linalg.cholesky(a), upper, *found, values, (vectors * values) @ vectors.mH
+
+
+def of_any_matrix(a: Any) -> Any:
+    left, values, right = linalg.svd(a, full_matrices=False)
+    q, r = linalg.qr(a, mode="complete")
+    turned = torch.ormqr(*torch.geqrf(a), a, transpose=True)
+    return (left * values) @ right, linalg.svdvals(a), q @ r, q, turned, linalg.pinv(a)
+
+
+CASES = {
+    "solved": (solved, numbers(4, 4), numbers(4, 3)),
+    "several": (solved, numbers(2, 3, 3), numbers(2, 3, 2)),
+    "one matrix": (of_one_matrix, numbers(4, 4)),
+    "of f64": (of_one_matrix, numbers(3, 3, dtype=torch.complex128)),
+    "positive": (of_a_positive_matrix, positive(4), numbers(4, 3)),
+    "tall": (of_any_matrix, numbers(5, 3)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_factors_of_complex_matrices(case: str) -> None:
+    """`matrix_exp` lost the imaginary parts, in silence; the others were refused."""
+    function, *given = CASES[case]
+    same(function, [tuple(given)])
