@@ -27,6 +27,12 @@ def room_of_first_lanes(node: ir.Compare) -> Dim | None:
     return None if limit is None or has_lanes(left.dim) else limit - left.dim
 
 
+def known_first_lanes(mask: ir.Expression) -> int | None:
+    """How many lanes from the first on a mask has set, which sets no others; None where that is not known."""
+    room = room_of_first_lanes(mask) if isinstance(mask, ir.Compare) else None
+    return min(max(room, 0), mask.lanes) if isinstance(room, int) else None
+
+
 def uniform_index(value: ir.Expression) -> Dim | None:
     """An integer that is the same in every lane, as an index."""
     if isinstance(value, ir.Splat):

@@ -6,24 +6,27 @@ Called by expressions and statements of this room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from tilewright.base import symbolic
-from tilewright.base.symbolic import Dim, Opaque
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import (
     Buffer,
     Expression,
-    Index,
     Load,
     Prefetch,
     Select,
     Space,
     Store,
 )
-from tilewright.compiler.kernel.lanes import has_lanes
+from tilewright.compiler.kernel.lanes import has_lanes, known_first_lanes
 from tilewright.compiler.printers.llvm_text.arithmetic import Arithmetic
 from tilewright.compiler.printers.llvm_text.indices import Indices
+from tilewright.compiler.printers.llvm_text.places import (
+    asking,
+    places_far_apart,
+    places_near,
+)
 from tilewright.compiler.printers.llvm_text.registers import Registers, Slot
 from tilewright.compiler.printers.llvm_text.types import (
     Value,
@@ -50,63 +53,6 @@ def _keeps_some(node: Store) -> bool:
     place = (node.buffer, node.indices, node.stride)
     loads = (side for side in sides if isinstance(side, Load))
     return any((x.buffer, x.indices, x.stride) == place for x in loads)
-
-
-def _places(dim: Dim, lanes: int, stride: int) -> Iterator[Dim]:
-    """Where each lane reads or writes."""
-    for lane in range(lanes):
-        here = symbolic.map_opaque(dim, lambda atom, lane=lane: _in_lane(atom, lane))
-        yield here + lane * stride
-
-
-def _places_near(dim: Dim, lanes: int, stride: int) -> tuple[Dim, list[int]] | None:
-    """The lowest place that lanes read and how far above each reads, where one vector holds it all.
-
-    That is where places differ by numbers known now, as in `x[i + lane // 2]`.
-    """
-    places: list[Dim] = []
-    known: list[int] = []
-    for place in _places(dim, lanes, stride):
-        places.append(place)
-        apart = place - places[0]
-        if not isinstance(apart, int):
-            return None
-        known.append(apart)
-    low = min(known)
-    if max(known) - low >= lanes or any(has_lanes(d) for d in places):
-        return None
-    return places[0] + low, [d - low for d in known]
-
-
-def _places_far_apart(dim: Dim, lanes: int, stride: int) -> list[Dim] | None:
-    """Where each lane reads, where lanes are a distance apart that only a call knows, the same from each to the next."""
-    places = list(_places(dim, lanes, stride))
-    apart = places[1] - places[0]
-    if isinstance(apart, int) or has_lanes(places[0]):
-        return None
-    same = all(places[n + 1] - places[n] == apart for n in range(lanes - 1))
-    return places if same else None
-
-
-def _in_lane(atom: Opaque, lane: int) -> Dim:
-    """What the numbers of the lanes are in one of them; anything else stays."""
-    payload = atom.payload
-    if isinstance(payload, Index) and payload.lanes > 1:
-        return payload.dim + lane * payload.stride
-    return symbolic.Expr.of_atom(atom)
-
-
-def _asking(places: list[int], count: int) -> list[list[int]]:
-    """Orders of the lanes of a mask in which every element meets each lane that reads it.
-
-    An element that fewer lanes read meets a lane beyond the mask, where a second one is false.
-    """
-    lanes = len(places)
-    readers = [[lane for lane in range(lanes) if places[lane] == n] for n in range(count)]
-    most = max(len(found) for found in readers)
-    return [
-        [found[k] if k < len(found) else lanes for found in readers] for k in range(most)
-    ]
 
 
 @final
@@ -317,10 +263,10 @@ class Memory:
 
     def _gather(self, node: Load, dim: Dim, mask: Value | None) -> Value:
         """Elements at places of each lane's own."""
-        near = _places_near(dim, node.lanes, node.stride)
+        near = places_near(dim, node.lanes, node.stride)
         if near is not None:
             return self._load_near(node.buffer, *near, mask)
-        apart = _places_far_apart(dim, node.lanes, node.stride) if mask is None else None
+        apart = places_far_apart(dim, node.lanes, node.stride) if mask is None else None
         if apart is not None:
             return self._collect([self._load_scalar(node.buffer, at, None) for at in apart])
         addresses = self._lane_addresses(node.buffer, dim, node.lanes, node.stride)
@@ -373,7 +319,7 @@ class Memory:
             numbers = self.writer.pure(type_, text, numbers)
         zero = self.a.integer(numbers, 0)
         asked: Value | None = None
-        for order in _asking(places, count):
+        for order in asking(places, count):
             found = self.a.shuffle(numbers, zero, order)
             asked = found if asked is None else self.a.binary("or", asked, found)
         assert asked is not None
@@ -430,7 +376,22 @@ class Memory:
                 dim = dim - (lanes - 1)
             if self.a.can.slow_masks and mask is None and _keeps_some(node):
                 value = self._in_register(value)
-            self._store_vector(buffer, dim, value, mask)
+            count = None
+            if self.a.can.slow_masks and node.mask is not None and node.stride == 1:
+                count = known_first_lanes(node.mask)
+            if count is None:
+                self._store_vector(buffer, dim, value, mask)
+            else:
+                self._store_first(buffer, dim, value, count)
+
+    def _store_first(self, buffer: Buffer, dim: Dim, value: Value, count: int) -> None:
+        """The first lanes of a vector, in ever shorter ones: sooner than under a mask."""
+        begin = 0
+        while begin < count:
+            size = 1 << ((count - begin).bit_length() - 1)
+            part = self.a.shuffle(value, None, list(range(begin, begin + size)))
+            self._store_vector(buffer, dim + begin, part, None)
+            begin += size
 
     def _in_register(self, value: Value) -> Value:
         """A vector that LLVM cannot look into: it would store a choice between new and old elements under a mask."""
@@ -489,7 +450,7 @@ class Memory:
                 places = [dim + lane * node.stride for lane in range(lanes)]
                 self._store_lanes(buffer, value, places)
                 return
-        apart = _places_far_apart(dim, lanes, node.stride) if mask is None else None
+        apart = places_far_apart(dim, lanes, node.stride) if mask is None else None
         if apart is not None:
             self._store_lanes(buffer, value, apart)
             return

@@ -29,17 +29,9 @@ from tilewright.compiler.kernel.rewrite import (
     payloads,
     stores,
 )
+from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
-from tilewright.compiler.schedule.decisions import (
-    Choice,
-    ChoiceSpace,
-    Decision,
-    may,
-    plain,
-    powers_around,
-    space_from,
-)
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.micro_kernel import (
@@ -78,7 +70,7 @@ _SUBTOTAL: Final = 512
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns(Decision):
+class Columns(decisions.Decision):
     """What is chosen for a nest with inner loops in the lanes of an outer axis.
 
     Attributes:
@@ -153,27 +145,31 @@ class ColumnsSite:
     work_ns: float
     is_joined: bool
 
-    def space(self) -> ChoiceSpace[Columns]:
+    def space(self) -> decisions.ChoiceSpace[Columns]:
         """How many results are computed together, and how many are a workgroup's."""
         simple = _is_simple(self.inner)
         rows = self._most_rows() if simple else 0
         vectors = self._vectors() if simple else 1
-        size: Choice[Columns] = Choice(
-            "work", lambda c: powers_around(self._size(c)), self._size
+        size: decisions.Choice[Columns] = decisions.Choice(
+            "work", lambda c: decisions.powers_around(self._size(c)), self._size
         )
         if not simple:
-            wide = plain("vectors", (1, 2, 4, 8), self._vectors_of_passes())
-            return space_from(Columns(), wide, size)
-        return space_from(
+            wide = decisions.plain("vectors", (1, 2, 4, 8), self._vectors_of_passes())
+            return decisions.space_from(Columns(), wide, size)
+        return decisions.space_from(
             Columns(),
-            plain("rows", self._row_counts(rows), rows),
-            plain("vectors", self._vector_counts(), vectors),
-            Choice(
+            decisions.plain("rows", self._row_counts(rows), rows),
+            decisions.plain("vectors", self._vector_counts(), vectors),
+            decisions.Choice(
                 "places",
-                lambda at: may(at.rows > 0),
+                lambda at: decisions.may(at.rows > 0),
                 lambda at: bool(at.rows) and self._comes_from_far(),
             ),
-            Choice("interior", lambda _: may(self._tests_places()), self._has_interior),
+            decisions.Choice(
+                "interior",
+                lambda _: decisions.may(self._tests_places()),
+                self._has_interior,
+            ),
             size,
         )
 
@@ -206,11 +202,14 @@ class ColumnsSite:
 
     def _masks_lanes(self) -> bool:
         """Whether tiles at an end have lanes of which some are left out."""
+        known = isinstance(self.inner.extent, int)
+        return not known or (self._tests_lanes() and self._has_interior(Columns()))
+
+    def _tests_lanes(self) -> bool:
+        """Whether places are tested that differ along the lanes."""
         lane = self.names[-1]
         masks = [v.mask for v in loads(self.inner.body) if v.mask is not None]
-        apart = any(s.name == lane for mask in masks for s in expression_symbols(mask))
-        known = isinstance(self.inner.extent, int)
-        return not known or (apart and self._has_interior(Columns()))
+        return any(s.name == lane for mask in masks for s in expression_symbols(mask))
 
     def _vectors_of_passes(self) -> int:
         """Cheap passes wait for one sum after the other, and read whole lines: as many side by side as registers hold."""
@@ -280,7 +279,7 @@ class ColumnsSite:
         s.apply(do.reorder, [*order, *tile])
         grid.commit(blocks_of(s, order, chosen.work))
         tail = "exact" if isinstance(inner.extent, int) else "guarded"
-        parts = s.parts(do.specialize, channel, tile[0], tail)
+        parts = parts_of(s, self._at_known_places(vectors, width), channel, tile[0], tail)
         parts = [p for part in parts for p in halved(s, part, channel, tile[0], self.lanes)]
         if chosen.rows:
             parts = parts_of(s, parts, tile[0])
@@ -298,6 +297,19 @@ class ColumnsSite:
                 first = counted.index(True)
                 schedule_micro_kernel(s, part[tile[first]], len(tile) - first, micro)
         s.note(f"columns: window of {window}, {max(1, chosen.rows)} x {width} at a time")
+
+    def _at_known_places(self, vectors: str, width: int) -> Sequence[Piece]:
+        """Code of their own for whole tiles and for the rest of a row too short for an interior: what is known of their places is not tested."""
+        s, extent = self.s, self.inner.extent
+        is_short = isinstance(extent, int) and extent < _INTERIOR * width
+        if not is_short or not self._tests_lanes():
+            return (WHOLE,)
+        parts = s.parts(do.partition, vectors, extent // width)
+        for part in parts if len(parts) > 1 else ():
+            s.apply(do.settle_tests, part[vectors])
+            if find(s.kernel, part[vectors]).extent == 1:
+                s.apply(do.unroll, part[vectors])
+        return parts
 
     def _counted(self, row: str) -> tuple[Piece, ...]:
         """Code for each number of neighbours that may be left over where only a call knows how many are: one alone waits for its sum."""

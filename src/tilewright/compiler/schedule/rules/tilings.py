@@ -180,7 +180,7 @@ class ContractionShape:
                 lambda t: self._blocks(t).tiles,
             ),
             Choice("steps", self._step_counts, self._best_steps),
-            plain("unroll", (1, 2, 4, _MOST_UNROLL), _UNROLL),
+            Choice("unroll", lambda _: (1, 2, 4, _MOST_UNROLL), self._best_unroll),
             plain("prefetch", may(True), best=True),
             Choice("near", lambda _: may(True), self._best_near),
         )
@@ -333,14 +333,25 @@ class ContractionShape:
         even = (n for n in range(most, 1, -1) if symbolic.is_multiple(longer, n))
         return next(even, most)
 
+    def _best_unroll(self, tiling: Tiling) -> int:
+        # Each element of one vector's rows meets a single sum: of steps side by side LLVM reads them ahead, and sums wait
+        # on the stack, if there is no register for what was read.  With masks elements are read as they are multiplied.
+        alone = tiling.columns <= self.lanes and not self.machine.has_masks
+        return 1 if alone and self._fills_registers(tiling) else _UNROLL
+
+    def _fills_registers(self, tiling: Tiling) -> bool:
+        """Whether a tile's sums and what one step of them meets leave no register for more."""
+        vectors = -(-tiling.columns // self.lanes)
+        held = (math.prod(tiling.rows) + 1) * vectors + 1
+        return held >= self.machine.vector_registers - 1
+
     def _best_near(self, tiling: Tiling) -> bool:
         if self.is_one_row or self.products > 1 or not self.machine.core.fill:
             return False
-        vectors = -(-tiling.columns // self.lanes)
         # Behind a hint no compiler looks for something to load ahead, for which a tile of most sums has no register.
-        held = (math.prod(tiling.rows) + 1) * vectors + 1
-        if held >= self.machine.vector_registers - 1:
+        if self._fills_registers(tiling):
             return True
+        vectors = -(-tiling.columns // self.lanes)
         return not in_first_level(self.machine, vectors, tiling.steps or self.depth)
 
     # --- steps of the sum ------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What was stored under a mask and is read under it: right, and not loaded again."""
+"""Stores under masks: what is read under the same one is right and not loaded again, and known lanes need none."""
 
 from __future__ import annotations
 
@@ -68,3 +68,37 @@ def test_what_was_stored_under_a_mask_is_not_loaded_again() -> None:
     body = [Store(y, (place,), Load(x, (place,))), Store(out, (place,), Load(y, (place,)))]
     text = emit_kernel(lower(kernel_of(x, [y, out], body), target), target).text
     assert text.count("call <8 x float> @llvm.masked.load") == 1
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_known_number_of_first_lanes_is_stored_and_nothing_behind_them(
+    dtype: DType, target: Target
+) -> None:
+    x, out = Buffer("x", dtype, (8,)), Buffer("out", dtype, (8, 8))
+    draw = np.random.default_rng(1)
+    arrays = [draw.integers(-99, 99, b.shape).astype(dtype.numpy) for b in (x, out)]
+    assert_same(rows_of_first_lanes(x, out), arrays, target=target)
+
+
+@pytest.mark.parametrize(("level", "masked"), [("v3", 0), ("v4", 7)])
+def test_known_first_lanes_have_a_mask_where_it_takes_no_longer(
+    level: str, masked: int
+) -> None:
+    x, out = Buffer("x", f32, (8,)), Buffer("out", f32, (8, 8))
+    target = Target.level(level)
+    text = emit_kernel(lower(rows_of_first_lanes(x, out), target), target).text
+    assert text.count("call void @llvm.masked.store") == masked
+
+
+def rows_of_first_lanes(x: Buffer, out: Buffer) -> Kernel:
+    """Row n has the first n lanes of `x`."""
+    lane = symbol("v")
+    rows = [
+        If(Compare("lt", Index(lane), Index(n)), (Store(out, (n, lane), Load(x, (lane,))),))
+        for n in range(8)
+    ]
+    parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.READ_WRITE))
+    body = tuple(For(Symbol("v"), 8, (row,), LoopKind.VECTOR) for row in rows)
+    return Kernel("k", parameters, (), (), body)

@@ -150,3 +150,14 @@ def test_terms_are_added_in_the_same_order() -> None:
     assert left.dtype == np.float64
     whole, parts = scheduled(kernel, 0), scheduled(kernel, 16)
     assert_same(whole, parts, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "columns", "unroll"), [(V3, 8, 1), (V3, 16, 4), (ZEN4, 16, 4)]
+)
+def test_tiles_of_one_vector_that_fill_the_registers_take_step_by_step(
+    machine: MachineModel, columns: int, unroll: int
+) -> None:
+    space = shape(49, 32, columns, machine=machine, grain=0).space()
+    chosen = space.best({"columns": columns})
+    assert (chosen.columns, chosen.unroll) == (columns, unroll)

@@ -8,11 +8,11 @@ from fakes.contractions import depthwise
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import LoopKind
-from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
-V4 = MachineModel.of(Target.level("v4"))
+V3, V4 = (MachineModel.of(Target.level(level)) for level in ("v3", "v4"))
 
 
 @pytest.mark.thinned(5)
@@ -52,3 +52,19 @@ def test_strided_windows_run_in_lanes_of_the_innermost_axis(
     changed = schedule(naive, V4)
     assert any(x.kind is LoopKind.VECTOR for x in loops(changed.body))
     assert_same(naive, changed, exact=False)
+
+
+@pytest.mark.parametrize(
+    ("width", "kernel", "step", "pads"),
+    [(27, 3, 2, (1, 0)), (14, 3, 1, (1, 1)), (13, 5, 1, (2, 2))],
+)
+def test_whole_tiles_of_short_rows_test_only_places_that_may_lie_outside(
+    width: int, kernel: int, step: int, pads: tuple[int, int]
+) -> None:
+    size = (width + sum(pads) - kernel) // step + 1
+    attributes = {"kernel": (kernel,), "strides": (step,), "pads": pads, "layout": "NCHW"}
+    naive = op_kernel("max_pool", [(2, 3, width)], (2, 3, size), attributes)
+    changed = schedule(naive, V3)
+    assert_same(naive, changed)
+    tested = [load.mask is not None for load in loads(changed.body)]
+    assert 0 < sum(tested) < len(tested)
