@@ -28,15 +28,8 @@ from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule import primitives as do
-from tilewright.compiler.schedule.decisions import (
-    Choice,
-    ChoiceSpace,
-    Decision,
-    ladder,
-    plain,
-    space_from,
-)
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.attention_streams import few_rows, stream_rows
 from tilewright.compiler.schedule.rules.micro_kernel import (
@@ -66,7 +59,7 @@ _OPEN_TILE: Final = 8
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowTiles(Decision):
+class RowTiles(decisions.Decision):
     """What is chosen for the rows of an online softmax.
 
     Attributes:
@@ -105,12 +98,16 @@ class AttentionSite:
     sizes: tuple[int, ...]
     lanes: int
 
-    def space(self) -> ChoiceSpace[RowTiles]:
+    def space(self) -> decisions.ChoiceSpace[RowTiles]:
         """Vectors per tile, tiles per workgroup."""
-        return space_from(
+        return decisions.space_from(
             RowTiles(),
-            plain("vectors", (1, 2), 2),
-            Choice("tiles", lambda at: ladder(_MOST_TILES, self._tiles(at)), self._tiles),
+            decisions.plain("vectors", (1, 2), 2),
+            decisions.Choice(
+                "tiles",
+                lambda at: decisions.ladder(_MOST_TILES, self._tiles(at)),
+                self._tiles,
+            ),
         )
 
     def _tiles(self, at: RowTiles) -> int:

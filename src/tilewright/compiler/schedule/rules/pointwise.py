@@ -29,16 +29,9 @@ from tilewright.compiler.kernel.rewrite import (
     stores,
     subexpressions,
 )
+from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
-from tilewright.compiler.schedule.decisions import (
-    ChoiceSpace,
-    Decision,
-    may,
-    plain,
-    powers_around,
-    space_from,
-)
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.squares import write_out_blocks
@@ -66,7 +59,7 @@ _FEW: Final = (2, 3, 4)
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pointwise(Decision):
+class Pointwise(decisions.Decision):
     """What is chosen for a nest without inner loops.
 
     Attributes:
@@ -113,23 +106,23 @@ class PointwiseSite:
     body: Body
     has_lanes: bool
 
-    def space(self) -> ChoiceSpace[Pointwise]:
+    def space(self) -> decisions.ChoiceSpace[Pointwise]:
         """Every way to go through the elements."""
         effort = body_cost(self.body)
         work = int(
             self.machine.workgroup_ns
             / element_ns(self.machine, self.machine.elements.pointwise, effort)
         )
-        size = plain("work", powers_around(work), work)
+        size = decisions.plain("work", decisions.powers_around(work), work)
         if not self.has_lanes:
-            return space_from(Pointwise(), size)
+            return decisions.space_from(Pointwise(), size)
         vectors = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
         squares, rows = self._far_row() is not None, len(self.names) > 2
-        return space_from(
+        return decisions.space_from(
             Pointwise(),
-            plain("vectors", (1, 2, 4, 8), vectors),
-            plain("squares", may(squares), squares),
-            plain("rows", may(rows), rows),
+            decisions.plain("vectors", (1, 2, 4, 8), vectors),
+            decisions.plain("squares", decisions.may(squares), squares),
+            decisions.plain("rows", decisions.may(rows), rows),
             size,
         )
 

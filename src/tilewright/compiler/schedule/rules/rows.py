@@ -28,15 +28,9 @@ from tilewright.compiler.analysis.sizes import MAY_BE_LARGER, estimate, trip_cou
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
-from tilewright.compiler.schedule.decisions import (
-    ChoiceSpace,
-    Decision,
-    plain,
-    powers_around,
-    space_from,
-)
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.pointwise import (
@@ -60,7 +54,7 @@ _SHORT_VECTORS: Final = 2
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows(Decision):
+class Rows(decisions.Decision):
     """What is chosen for passes over rows.
 
     How many partial results a sum has is no choice: it follows from the length of the row, for else a row had other
@@ -104,14 +98,14 @@ class RowsSite:
     has_line: bool
     """Whether rows have temporaries in memory, of which workgroups on several threads have their own."""
 
-    def space(self) -> ChoiceSpace[Rows]:
+    def space(self) -> decisions.ChoiceSpace[Rows]:
         """Rows per workgroup, and how much is written out."""
         size = self._rows_of_a_workgroup() if self.names else 1
-        sizes = powers_around(size) if self.names else (1,)
-        return space_from(
+        sizes = decisions.powers_around(size) if self.names else (1,)
+        return decisions.space_from(
             Rows(),
-            plain("block", sizes, size),
-            plain("written_out", (0, 4, _WRITTEN_OUT), _WRITTEN_OUT),
+            decisions.plain("block", sizes, size),
+            decisions.plain("written_out", (0, 4, _WRITTEN_OUT), _WRITTEN_OUT),
         )
 
     def _rows_of_a_workgroup(self) -> int:

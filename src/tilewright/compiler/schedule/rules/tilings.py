@@ -17,15 +17,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
-from tilewright.compiler.schedule.decisions import (
-    Choice,
-    ChoiceSpace,
-    Decision,
-    ladder,
-    may,
-    plain,
-    space_from,
-)
+from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.shares import even_shares
 from tilewright.compiler.schedule.rules.tiles import (
@@ -70,7 +62,7 @@ _MOST_STREAMS: Final = 4
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tiling(Decision):
+class Tiling(decisions.Decision):
     """What is chosen for a contraction.  Units: elements, unless said otherwise.
 
     Attributes:
@@ -160,29 +152,35 @@ class ContractionShape:
 
     # --- the space -------------------------------------------------------------------------
 
-    def space(self) -> ChoiceSpace[Tiling]:
+    def space(self) -> decisions.ChoiceSpace[Tiling]:
         """Every way to tile it, and the best by the cost model."""
-        return space_from(
+        return decisions.space_from(
             Tiling(),
-            Choice("columns", lambda _: self._widths(), lambda _: self._best().columns),
-            Choice("lanes", self._lane_counts, self._best_lanes),
-            Choice("rows", self._row_sizes, self._best_rows),
-            Choice("streams", self._stream_counts, self._best_streams),
-            Choice("outer", lambda _: ("panels", "rows"), lambda t: self._blocks(t).outer),
-            Choice(
+            decisions.Choice(
+                "columns", lambda _: self._widths(), lambda _: self._best().columns
+            ),
+            decisions.Choice("lanes", self._lane_counts, self._best_lanes),
+            decisions.Choice("rows", self._row_sizes, self._best_rows),
+            decisions.Choice("streams", self._stream_counts, self._best_streams),
+            decisions.Choice(
+                "outer", lambda _: ("panels", "rows"), lambda t: self._blocks(t).outer
+            ),
+            decisions.Choice(
                 "panels",
-                lambda t: ladder(self.panel_count(t), self._blocks(t).panels),
+                lambda t: decisions.ladder(self.panel_count(t), self._blocks(t).panels),
                 lambda t: self._blocks(t).panels,
             ),
-            Choice(
+            decisions.Choice(
                 "tiles",
-                lambda t: ladder(self.tile_count(t), self._blocks(t).tiles),
+                lambda t: decisions.ladder(self.tile_count(t), self._blocks(t).tiles),
                 lambda t: self._blocks(t).tiles,
             ),
-            Choice("steps", self._step_counts, self._best_steps),
-            Choice("unroll", lambda _: (1, 2, 4, _MOST_UNROLL), self._best_unroll),
-            plain("prefetch", may(True), best=True),
-            Choice("near", lambda _: may(True), self._best_near),
+            decisions.Choice("steps", self._step_counts, self._best_steps),
+            decisions.Choice(
+                "unroll", lambda _: (1, 2, 4, _MOST_UNROLL), self._best_unroll
+            ),
+            decisions.plain("prefetch", decisions.may(True), best=True),
+            decisions.Choice("near", lambda _: decisions.may(True), self._best_near),
         )
 
     def _widths(self) -> tuple[int, ...]:

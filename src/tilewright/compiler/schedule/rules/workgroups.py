@@ -209,17 +209,11 @@ def halved(
 
 
 def parts_of(
-    s: Schedule,
-    parts: Sequence[Piece],
-    name: str,
-    at: str | None = None,
-    tail: str = "exact",
+    s: Schedule, parts: Sequence[Piece], name: str, at: str = "", tail: str = "exact"
 ) -> list[Piece]:
     """What is left of `parts` when the loop `name` of each has its partial run in code of its own."""
     return [
         part.then(further)
         for part in parts
-        for further in s.parts(
-            do.specialize, part[name], None if at is None else part[at], tail
-        )
+        for further in s.parts(do.specialize, part[name], part[at] if at else None, tail)
     ]
