@@ -364,9 +364,11 @@ def _stacked(e: NodeMaker, items: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def _scan(call: Call) -> list[Held]:
-    if call.opset < 9:
-        return _batched_scan(call)
     count = call.integer("num_scan_inputs")
+    if not 1 <= count <= len(call.inputs):
+        raise ModelError(f"num_scan_inputs is {count}, of {len(call.inputs)} inputs")
+    if call.opset < 9:
+        return _batched_scan(call, count)
     given = [_present(h) for h in call.inputs]
     state, scanned = given[: len(given) - count], [tensor_in(h) for h in given[-count:]]
     outputs = len(call.graph("body").output) - len(state)
@@ -499,9 +501,9 @@ def _scan_loop(
     return [*ended[: len(state)], *scans]
 
 
-def _batched_scan(call: Call) -> list[Held]:
+def _batched_scan(call: Call, count: int) -> list[Held]:
     """Opset 8: a batch axis in front of everything, and a scan for every entry."""
-    e, count = call.maker, call.integer("num_scan_inputs")
+    e = call.maker
     if not call.is_nothing(0):
         raise UnsupportedError("'sequence_lens' is not supported")
     given = [tensor_in(_present(h)) for h in call.inputs[1:]]

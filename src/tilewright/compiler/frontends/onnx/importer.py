@@ -48,6 +48,8 @@ from tilewright.compiler.frontends.onnx.model import (
     OLDEST_OPSET,
     OpenModel,
     defaults_of,
+    functions_of,
+    imported,
     normal_domain,
     opset_versions,
 )
@@ -58,7 +60,7 @@ from tilewright.compiler.frontends.onnx.schemas import (
     schema_function,
     schema_of,
 )
-from tilewright.compiler.frontends.onnx.scope import Scope
+from tilewright.compiler.frontends.onnx.scope import Scope, by_name
 from tilewright.compiler.frontends.onnx.signature import (
     Dimensions,
     InputShapes,
@@ -124,10 +126,7 @@ class Importer:
         self._budget: int = MAX_NODES
         self._record: Record | None = None
         self._types: dict[str, ValueInfoProto] = {}
-        self._functions: dict[tuple[str, str, str], FunctionProto] = {
-            (normal_domain(text_of(f.domain)), text_of(f.name), text_of(f.overload)): f
-            for f in model.proto.functions
-        }
+        self._functions: dict[tuple[str, str, str], FunctionProto] = {}
         self._input_shapes: InputShapes | None = input_shapes
         self._input_values: InputValues = input_values or {}
         self._assumed: Assumptions | None = assumed
@@ -140,18 +139,22 @@ class Importer:
         Raises: UserError when `input_shapes` does not fit the model.
         """
         proto = self.model.proto.graph
-        self._check_opset()
+        try:
+            self._functions = functions_of(self.model.proto)
+            scope = Scope(opset_versions(self.model.proto))
+        except ModelError as error:
+            self._problem(None, "", error)
+            return
+        self._check_opset(scope.opsets.get(""))
         for info in (*proto.value_info, *proto.output):
             self._types[text_of(info.name)] = info
-        scope = Scope(opset_versions(self.model.proto))
         self._initializers(proto, scope)
         self._inputs(proto, scope)
         for node in ordered(proto.node):
             self._node(node, scope)
         self._outputs(proto, scope)
 
-    def _check_opset(self) -> None:
-        opset = opset_versions(self.model.proto).get("")
+    def _check_opset(self, opset: int | None) -> None:
         if opset is not None and not 1 <= opset <= NEWEST_OPSET:
             text = f"uses opset {opset}, expected 1 to {NEWEST_OPSET}"
             self._problem(None, "", UnsupportedError(text, hint=_TO_ANOTHER_OPSET))
@@ -459,8 +462,7 @@ class Importer:
                 f"subgraph '{text_of(graph.name)}' has {len(graph.input)} inputs, "
                 f"expected {len(given)}"
             )
-        for value, held in zip(graph.input, given, strict=True):
-            inner.names[text_of(value.name)] = held
+        inner.bind([text_of(v.name) for v in graph.input], given)
         location = self.maker.location
         self._initializers(graph, inner)
         for node in ordered(graph.node):
@@ -492,10 +494,9 @@ class Importer:
         full: str,
     ) -> Sequence[Held | None]:
         """Import a function body in place of its call; it sees nothing but its inputs."""
-        defaults = {text_of(a.name): a for a in function.attribute_proto}
-        own = {
-            normal_domain(text_of(e.domain)): int(e.version) for e in function.opset_import
-        }
+        default = ((text_of(a.name), a) for a in function.attribute_proto)
+        defaults = by_name(default, "attribute")
+        own = imported(function.opset_import)
         scope = Scope(
             {**outer.opsets, **own},
             attributes=defaults | dict(attributes),
@@ -506,9 +507,7 @@ class Importer:
             raise ModelError(
                 f"function takes {len(function.input)} inputs, got {len(inputs)}"
             )
-        for raw, held in zip(function.input, inputs, strict=False):
-            if held is not None:
-                scope.names[text_of(raw)] = held
+        scope.bind(list(map(text_of, function.input)), inputs)
         absent = {text_of(n) for n in function.input} - scope.names.keys()
         for node in ordered(function.node):
             self._node(_without(node, absent), scope)

@@ -7,13 +7,14 @@ by `load` and `coverage`.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Final, final
 
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, defs
+from onnx import FunctionProto, ModelProto, OperatorSetIdProto, defs
 
 from tilewright.base.errors import ModelError
 from tilewright.base.file_kinds import kind_of
@@ -21,6 +22,7 @@ from tilewright.base.input_file import why_no_file
 from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.onnx.attributes import text_of
+from tilewright.compiler.frontends.onnx.scope import by_name
 from tilewright.compiler.frontends.onnx.tensors import BytesOutside, map_file
 from tilewright.compiler.frontends.onnx.wire import CutError, MalformedError, detach
 
@@ -109,9 +111,25 @@ def _remedy(file: str) -> str:
     return _FORMATS if kind is None or Path(file).suffix.lower() == ".onnx" else kind.remedy
 
 
+def imported(entries: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    """Version per domain.  Raises: ModelError for a domain of two versions, which readers take differently."""
+    pairs = ((normal_domain(text_of(e.domain)), int(e.version)) for e in entries)
+    return by_name(pairs, "opset of domain")
+
+
+def functions_of(proto: ModelProto) -> dict[tuple[str, str, str], FunctionProto]:
+    """A model's own functions by domain, name and overload.  Raises: ModelError for two of one name that differ."""
+    found: dict[tuple[str, str, str], FunctionProto] = {}
+    for f in proto.functions:
+        key = normal_domain(text_of(f.domain)), text_of(f.name), text_of(f.overload)
+        if found.setdefault(key, f) != f:
+            raise ModelError(f"function '{'::'.join(filter(None, key))}' is there twice")
+    return found
+
+
 def opset_versions(proto: ModelProto) -> dict[str, int]:
-    """Version per domain; ONNX itself is the empty domain."""
-    found = {normal_domain(text_of(e.domain)): int(e.version) for e in proto.opset_import}
+    """Version per domain; ONNX itself is the empty domain.  Raises: ModelError as `imported`."""
+    found = imported(proto.opset_import)
     if not found and proto.ir_version < 3:
         return {"": 1}
     return found

@@ -6,15 +6,26 @@ used by the importer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import TypeVar, final
 
 from onnx import AttributeProto, NodeProto
 
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.values import Operand
+
+T = TypeVar("T")
+
+
+def by_name(pairs: Iterable[tuple[str, T]], kind: str) -> dict[str, T]:
+    """What each name stands for.  Raises: ModelError for a name that stands for two."""
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise ModelError(f"{kind} '{name}' is there twice")
+    return found
 
 
 @final
@@ -33,6 +44,15 @@ class Scope:
     prefix: str = ""
     depth: int = 0
     names: dict[str, Operand] = field(default_factory=dict[str, Operand])
+
+    def bind(self, names: Sequence[str], given: Sequence[Operand | None]) -> None:
+        """From here on names stand for operands, those that are left out for nothing.  Raises: ModelError for a name that is there twice."""
+        for name, held in zip(names, given, strict=False):
+            if held is None or not name:
+                continue
+            if name in self.names:
+                raise ModelError(f"input '{name}' is there twice")
+            self.names[name] = held
 
     def lookup(self, name: str) -> Operand | None:
         """What `name` stands for, looking outwards."""

@@ -1,0 +1,100 @@
+"""Names that stand for two things: readers take one or the other, so models with them are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import pytest
+from onnx import FunctionProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx import load
+
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+
+
+def value(name: str, *shape: int, kind: int = TensorProto.FLOAT) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(
+    nodes: Sequence[NodeProto], functions: Sequence[FunctionProto] = ()
+) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", [value("x", 4)], [value("y", 4)])
+    return helper.make_model(graph, opset_imports=OPSETS, functions=functions)
+
+
+def function(
+    op: str = "Neg",
+    inputs: Sequence[str] = ("a",),
+    opsets: Sequence[onnx.OperatorSetIdProto] = tuple(OPSETS),
+) -> FunctionProto:
+    body = [helper.make_node(op, ["a"], ["b"])]
+    return helper.make_function("own", "F", list(inputs), ["b"], body, list(opsets))
+
+
+def call(*functions: FunctionProto, operands: Sequence[str] = ("x",)) -> onnx.ModelProto:
+    return model([helper.make_node("F", operands, ["y"], domain="own")], functions)
+
+
+def with_defaults() -> FunctionProto:
+    made = function("LeakyRelu")
+    made.attribute_proto.extend(helper.make_attribute("k", v) for v in (1.0, 3.0))
+    return made
+
+
+def two_versions() -> onnx.ModelProto:
+    made = model([helper.make_node("Neg", ["x"], ["y"])])
+    made.opset_import.append(helper.make_opsetid("ai.onnx", 11))
+    return made
+
+
+def loop_of_one_name() -> onnx.ModelProto:
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Neg", ["i"], ["v"])],
+        "body",
+        [
+            value("i", kind=TensorProto.INT64),
+            value("c", kind=TensorProto.BOOL),
+            value("i", 4),
+        ],
+        [value("d", kind=TensorProto.BOOL), value("v", 4)],
+    )
+    count = helper.make_node("Constant", [], ["n"], value_int=3)
+    return model([count, helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)])
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (call(function("Neg"), function("Relu")), "function 'own::F' is there twice"),
+        (two_versions(), "opset of domain '' is there twice"),
+        (call(function(opsets=[*OPSETS, helper.make_opsetid("", 11)])), "opset of domain ''"),
+        (call(function(inputs=["a", "a"]), operands=["x", "x"]), "input 'a' is there twice"),
+        (call(with_defaults()), "attribute 'k' is there twice"),
+        (loop_of_one_name(), "input 'i' is there twice"),
+    ],
+    ids=["functions", "opsets", "opsets of a function", "operands", "defaults", "loop"],
+)  # fmt: skip
+def test_a_name_that_stands_for_two_is_refused(made: onnx.ModelProto, told: str) -> None:
+    with pytest.raises(ModelError, match=told):
+        load(made)
+
+
+def test_what_is_there_twice_and_the_same_is_taken() -> None:
+    made = call(function(), function())
+    made.opset_import.append(helper.make_opsetid("ai.onnx", 17))
+    assert len(load(made).outputs) == 1
+
+
+@pytest.mark.parametrize("opset", [8, 17])
+@pytest.mark.parametrize("count", [-1, 0, 3])
+def test_a_scan_of_more_than_it_has_is_refused(count: int, opset: int) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["a"], ["b"])], "body", [value("a")], [value("b")]
+    )
+    made = model([helper.make_node("Scan", ["x"], ["y"], num_scan_inputs=count, body=body)])
+    made.opset_import[0].version = opset
+    with pytest.raises(ModelError, match=f"num_scan_inputs is {count}, of 1 inputs"):
+        load(made)
