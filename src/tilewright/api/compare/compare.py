@@ -10,6 +10,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, final
 
+from numpy.typing import ArrayLike
+
 from tilewright.api.compare.search import Finding, Search
 from tilewright.api.compare.sides import (
     ArtifactSide,
@@ -19,7 +21,7 @@ from tilewright.api.compare.sides import (
     Side,
 )
 from tilewright.api.load import load
-from tilewright.api.model import watcher_of
+from tilewright.api.model import watcher_of, with_arguments
 from tilewright.api.model_inputs import Inputs, model_inputs
 from tilewright.base.difference import Difference, measure
 from tilewright.base.errors import InputError, TilewrightError, UserError
@@ -45,6 +47,7 @@ MEMORY_LIMIT_BYTES: Final = 256 << 20
 ORACLE: Final = "oracle"
 ONNXRUNTIME: Final = "onnxruntime"
 _SHAPING: Final = ("input_shapes", "input_values")  # options that decide the graph
+_EXPORTING: Final = ("args", "kwargs", "dynamic_shapes")  # options that make a module one
 
 Source = onnx.Source | Graph
 
@@ -103,8 +106,8 @@ def compare(
     """Run a model in two ways and say whether, and from which node on, they differ.
 
     Args:
-        model: an ONNX model or a `Graph`, which is compiled; or the path of an artifact.
-        against: `"oracle"` (numpy), `"onnxruntime"`, `"O0"` (another optimization level), a target
+        model: what `compile` takes, which is compiled; or the path of an artifact.
+        against: `"oracle"` (numpy), `"onnxruntime"` (of ONNX models), `"O0"` (another optimization level), a target
             (`"x86_64-v2"`), or the path of a model or artifact.
         inputs: arrays by position or name, or a function that makes them of names and types (`TensorSpec`); default:
             random ones.
@@ -123,7 +126,7 @@ def compare(
     with watcher_of(progress) as watch:
         watch.phase("import")
         first = _open(model, options)
-        second = _other(first, against)
+        second = _other(first, against, options.get("input_values") or {})
         arrays = _arrays(first, inputs, sizes_option("dims", dims or {}), seed)
         return _compared(first, second, arrays, watch, tolerance, limit_bytes)
 
@@ -175,15 +178,19 @@ def _open(model: Source, options: Mapping[str, Any]) -> Side:
             )
         return ArtifactSide(load(fspath(model)))
     shaping = {key: options[key] for key in _SHAPING if key in options}
+    source = with_arguments(model, *(options.get(key) for key in _EXPORTING))
     graph = pipeline.import_model(
-        model, pipeline.CompileOptions(targets=(), **shaping)
+        source, pipeline.CompileOptions(targets=(), **shaping)
     ).graph
-    rest = {key: value for key, value in options.items() if key not in _SHAPING}
-    return CompiledSide(graph, model, graph.name, rest)
+    consumed = (*_SHAPING, *_EXPORTING)
+    rest = {key: value for key, value in options.items() if key not in consumed}
+    return CompiledSide(graph, source, graph.name, rest)
 
 
-def _other(first: Side, against: str | PathLike[str] | Graph) -> Side:
-    """The side that the user names; words and targets are about the first side's model."""
+def _other(
+    first: Side, against: str | PathLike[str] | Graph, values: Mapping[str, ArrayLike]
+) -> Side:
+    """The side that the user names; words and targets are about the first side's model, and so are `values`."""
     if not isinstance(against, Graph):
         path_option("against", against)
     if isinstance(against, Graph | PathLike) or Path(against).is_file():
@@ -199,7 +206,7 @@ def _other(first: Side, against: str | PathLike[str] | Graph) -> Side:
     if against == ORACLE:
         return OracleSide(first.graph)
     if against == ONNXRUNTIME:
-        return OnnxRuntimeSide(first.source, first.graph)
+        return OnnxRuntimeSide(first.source, first.graph, values)
     return first.changed(against, _change(against))
 
 

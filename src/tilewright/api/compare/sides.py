@@ -13,11 +13,13 @@ from types import ModuleType
 from typing import Any, Protocol, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tilewright.api import model as models
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import UserError
 from tilewright.compiler.frontends import onnx
+from tilewright.compiler.frontends.door import front_end_of
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -139,29 +141,47 @@ class ArtifactSide:
 class OnnxRuntimeSide(_GraphSide):
     """onnxruntime, if it is installed; tensors that are asked for become outputs of the model.
 
-    Raises: UserError where it is not installed, or the model is a graph of ours.
+    Args:
+        values: of inputs that are constants in `graph`, by name.
+
+    Raises: UserError where it is not installed, or the model is none of ONNX.
     """
 
-    def __init__(self, source: onnx.Source | Graph, graph: Graph) -> None:
+    def __init__(
+        self, source: onnx.Source | Graph, graph: Graph, values: Mapping[str, ArrayLike]
+    ) -> None:
         super().__init__(graph, "onnxruntime")
-        if isinstance(source, Graph):
-            raise UserError("onnxruntime runs ONNX models, not graphs", location=graph.name)
+        is_graph = isinstance(source, Graph)
+        if is_graph or (kind := front_end_of(source).name) != "ONNX":
+            raise UserError(
+                f"onnxruntime runs ONNX models, not {'graphs' if is_graph else f'those of {kind}'}",
+                location=graph.name,
+                hint="compare it with oracle, O0, a target, or another model or artifact",
+            )
         self._source: onnx.Source = source
+        self._values: Mapping[str, ArrayLike] = values
         self._library: ModuleType = _import_onnxruntime()
         self.inner_names: Container[str] = onnx.tensor_names(source)
 
     def run(self, names: Sequence[str], inputs: Arrays) -> dict[str, Array]:
-        """See `Side`."""
-        model, folder = onnx.expose(self._source, names)
+        """See `Side`.  Raises: UserError with the words of onnxruntime where it refuses the model."""
+        model, folder = onnx.expose(self._source, names, self._values)
         options = self._library.SessionOptions()
         options.log_severity_level = 3
         if folder is not None:
             key = "session.model_external_initializers_file_folder_path"
             options.add_session_config_entry(key, str(folder))
-        session = self._library.InferenceSession(
-            model, options, providers=["CPUExecutionProvider"]
-        )
-        results = session.run(list(names), dict(inputs))
+        try:
+            session = self._library.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
+            results = session.run(list(names), dict(inputs))
+        except Exception as error:  # its errors have no base of their own
+            raise UserError(
+                f"onnxruntime does not run it: {error}",
+                location=self.graph.name,
+                hint="compare it with oracle",
+            ) from error
         return {n: np.asarray(r) for n, r in zip(names, results, strict=True)}
 
 

@@ -192,3 +192,39 @@ def test_a_fault_is_found_where_a_size_depends_on_data(
     finding = tw.compare(counted, inputs=[COUNTED_INPUT], limit_bytes=1).finding
     assert finding is not None
     assert finding.location.endswith(f"node '{name}'")
+
+
+def test_onnxruntime_gets_the_values_of_inputs_that_are_constants() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (float[6] x, int64[2] s, float k, float[1] b) => (float[A, B] y)
+    <float[1] b = {1.0}> { r = Reshape(x, s) m = Mul(r, k) y = Add(m, b) }"""
+    values = {"s": np.array([2, 3]), "k": 2.5, "b": [4.0]}
+    proto = onnx.parser.parse_model(text)
+    assert tw.compare(proto, "onnxruntime", input_values=values)
+    assert [each.name for each in proto.graph.input] == ["x", "s", "k", "b"]
+
+
+def test_what_onnxruntime_does_not_run_is_said() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (bfloat16[2] x) => (bfloat16[2] y) { y = Relu(x) }"""
+    with pytest.raises(
+        UserError, match=r"g: onnxruntime does not run it: .*NOT_IMPLEMENTED"
+    ):
+        tw.compare(onnx.parser.parse_model(text), "onnxruntime")
+    stablehlo = (
+        b"func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
+    )
+    with pytest.raises(UserError, match="runs ONNX models, not those of StableHLO"):
+        tw.compare(stablehlo, "onnxruntime")
+
+
+@pytest.mark.needs_torch
+def test_modules_of_torch_are_exported_with_their_arguments() -> None:
+    import torch
+
+    linear = torch.nn.Linear(3, 4).eval()
+    found = tw.compare(linear, "O0", args=(torch.ones(2, 3),))
+    assert found
+    assert found.outputs[0].size == 8
+    with pytest.raises(UserError, match="are for modules of torch"):
+        tw.compare(model(), args=(1,))

@@ -10,15 +10,22 @@ from pathlib import Path
 from typing import cast
 
 from google.protobuf.message import DecodeError, EncodeError
-from onnx import ModelProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, ValueInfoProto, numpy_helper
 
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.model import Source, open_model
+from tilewright.compiler.frontends.onnx.signature import (
+    Dimensions,
+    InputValues,
+    fixed_value,
+)
 
 
-def expose(source: Source, names: Sequence[str]) -> tuple[bytes, Path | None]:
-    """The model with the tensors of these names as further outputs.
+def expose(
+    source: Source, names: Sequence[str], values: InputValues
+) -> tuple[bytes, Path | None]:
+    """The model with the tensors of these names as further outputs, and inputs of these values as constants.
 
     Returns: its bytes, and the folder in which files of weights are looked for (None: it has none).
     Raises: ModelError when it cannot be read, or is too large for one piece.
@@ -28,6 +35,7 @@ def expose(source: Source, names: Sequence[str]) -> tuple[bytes, Path | None]:
     known = {output.name for output in model.proto.graph.output}
     try:
         proto = _with_weights(source, model.path)
+        _fix_inputs(proto.graph, values)
         proto.graph.output.extend(
             ValueInfoProto(name=name) for name in names if name not in known
         )
@@ -38,6 +46,17 @@ def expose(source: Source, names: Sequence[str]) -> tuple[bytes, Path | None]:
             location=model.file,
             hint="keep its weights in a file of their own",
         ) from error
+
+
+def _fix_inputs(graph: GraphProto, values: InputValues) -> None:
+    """Let inputs be initializers, also those that are one already."""
+    dimensions = Dimensions(graph.input)
+    for info in [info for info in graph.input if info.name in values]:
+        array = fixed_value(info.name, values[info.name], dimensions.type_of(info))
+        graph.input.remove(info)
+        for replaced in [each for each in graph.initializer if each.name == info.name]:
+            graph.initializer.remove(replaced)
+        graph.initializer.append(numpy_helper.from_array(array, info.name))
 
 
 def tensor_names(source: Source) -> frozenset[str]:
