@@ -1,29 +1,29 @@
 """A model in a library, as the verbs `run` and `inspect` see it.
 
-Called by these verbs for `.so`, `.o`, `.a`, `.tar` and `.c`.
+Called by these verbs for what `load_module` takes, archives of ours aside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.file_kinds import LOAD_MODULE, kind_of
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.tensor_text import Array
 
 if TYPE_CHECKING:
     from tilewright.runtime.packed.module import Module
 
-SUFFIXES: Final = (".so", ".dylib", ".dll", ".o", ".a", ".tar", ".c")
-
 
 def is_library(path: str | Path) -> bool:
     """Whether a file is called as libraries are."""
-    return Path(path).suffix.lower() in SUFFIXES
+    called = kind_of(path)
+    return called is not None and called.remedy == LOAD_MODULE
 
 
 @final

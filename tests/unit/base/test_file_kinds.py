@@ -12,18 +12,24 @@ import tilewright as tw
 from tilewright.base import file_kinds
 from tilewright.base.file_kinds import is_artifact_name, kind_of
 from tilewright.cli import VERBS
-from tilewright.cli.library_model import SUFFIXES
+from tilewright.cli.library_model import is_library
 from tilewright.cli.model_options import MODEL_SUFFIXES
 from tilewright.compiler.packaging.weights_file import FORMATS
 from tilewright.runtime.library.forms import FORMS
 
 
 @pytest.mark.parametrize(
-    "suffix", sorted({*SUFFIXES, *MODEL_SUFFIXES, *FORMATS, *FORMS} - {"", ".exe"})
+    "suffix", sorted({*MODEL_SUFFIXES, *FORMATS, *FORMS} - {"", ".exe"})
 )
 def test_every_suffix_that_something_reads_or_writes_is_known(suffix: str) -> None:
     assert kind_of(f"net{suffix}") is not None
     assert kind_of(Path("a") / f"NET{suffix.upper()}") == kind_of(f"net{suffix}")
+
+
+def test_run_and_inspect_take_what_hints_send_to_them() -> None:
+    for suffix, kind in file_kinds._KINDS.items():
+        assert is_library(f"net{suffix}") == ("tilewright run calls it" in kind.remedy)
+    assert not is_library("net")
 
 
 def test_others_are_not() -> None:

@@ -112,3 +112,15 @@ def test_options_that_libraries_do_not_take_are_named_as_they_are_typed(
     assert "--executable-plugin is not for libraries" in done.err
     done = tilewright("run", library, "--module=other.vmfb", "--random")
     assert "--module is not for libraries" in done.err
+
+
+@pytest.mark.parametrize("suffix", [".s", ".ll"])
+@pytest.mark.parametrize("verb", ["run", "inspect"])
+def test_texts_of_kernels_alone_are_refused_as_what_they_are(
+    verb: str, suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"net{suffix}"
+    path.write_text("; nothing that can be called\n" if suffix == ".ll" else ".text\n")
+    done = tilewright(verb, path)
+    assert done.code == 1
+    assert "holds kernels without the host side that calls them" in done.err

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from tilewright.base.errors import UserError
+from tilewright.base.file_kinds import LOAD_MODULE, kind_of
 from tilewright.base.input_file import read_beginning
 from tilewright.base.record import record
 from tilewright.compiler.frontends.kit import beginnings
@@ -181,7 +182,13 @@ def front_end_of(source: Source) -> FrontEnd:
     if isinstance(source, str | PathLike):
         path = Path(source)
         by_suffix = [f for f in FRONT_ENDS if path.suffix.lower() in f.suffixes]
-        return by_suffix[0] if by_suffix else _by_contents(_beginning(path))
+        if by_suffix:
+            return by_suffix[0]
+        called = kind_of(path)
+        is_code = (
+            called is not None and called.remedy == LOAD_MODULE
+        )  # may begin as StableHLO does
+        return _ONNX if is_code else _by_contents(_beginning(path))
     if isinstance(source, bytes | bytearray | memoryview):
         return _by_contents(bytes(memoryview(source).cast("B")[:_BEGINNING_BYTES]))
     if _is_onnx(source):

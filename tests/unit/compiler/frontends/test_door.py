@@ -10,7 +10,7 @@ import pytest
 from fakes.small_models import mlp
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.compile_options import CompileOptions
-from tilewright.compiler.frontends.door import FRONT_ENDS, front_end_of
+from tilewright.compiler.frontends.door import FRONT_ENDS, Shaping, front_end_of
 from tilewright.compiler.frontends.stablehlo import bytecode_file
 from tilewright.compiler.pipeline import coverage, import_model
 from tilewright.formats import gguf
@@ -29,6 +29,10 @@ def test_a_file_is_known_by_its_suffix_else_by_its_contents(tmp_path: Path) -> N
     assert front_end_of(named).name == "StableHLO"
     assert front_end_of(bare).name == "StableHLO"
     assert front_end_of(TEXT.encode()).name == "StableHLO"
+    source = tmp_path / "net.c"  # both may begin with a comment
+    source.write_text("// the model\n#include <stdint.h>\n")
+    with pytest.raises(ModelError, match="hint: it is a library"):
+        front_end_of(source).load(source, Shaping())
     assert front_end_of(mlp().SerializeToString()).name == "ONNX"
     assert front_end_of(mlp()).name == "ONNX"
     assert front_end_of(tmp_path / "missing").name == "ONNX"
