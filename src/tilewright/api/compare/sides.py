@@ -151,10 +151,10 @@ class OnnxRuntimeSide(_GraphSide):
         self, source: onnx.Source | Graph, graph: Graph, values: Mapping[str, ArrayLike]
     ) -> None:
         super().__init__(graph, "onnxruntime")
-        is_graph = isinstance(source, Graph)
-        if is_graph or (kind := front_end_of(source).name) != "ONNX":
+        kind = "graphs" if isinstance(source, Graph) else front_end_of(source).name
+        if isinstance(source, Graph) or kind != "ONNX":
             raise UserError(
-                f"onnxruntime runs ONNX models, not {'graphs' if is_graph else f'those of {kind}'}",
+                f"onnxruntime runs ONNX models, not {kind}",
                 location=graph.name,
                 hint="compare it with oracle, O0, a target, or another model or artifact",
             )

@@ -214,7 +214,7 @@ def test_what_onnxruntime_does_not_run_is_said() -> None:
     stablehlo = (
         b"func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
     )
-    with pytest.raises(UserError, match="runs ONNX models, not those of StableHLO"):
+    with pytest.raises(UserError, match="runs ONNX models, not StableHLO"):
         tw.compare(stablehlo, "onnxruntime")
 
 
