@@ -457,8 +457,13 @@ class ContractionShape:
         return -(-panels // threads)
 
     def batches_at_once(self, tiling: Tiling) -> int:
-        """How many products beside each other one workgroup takes: several where all of one is too little work."""
-        units, _ = self._units(tiling)
+        """How many products beside each other one workgroup takes: several where all of one is too little work.
+
+        Of a number that only a call knows, long workgroups would leave the last ones to few of several threads.
+        """
+        units, unit = self._units(tiling)
+        if self.threads > 1:
+            units = min(units, round(_LONGER * self.machine.workgroup_ns / unit))
         return max(1, units // (self.panel_count(tiling) * self.tile_count(tiling)))
 
     def _units(self, tiling: Tiling) -> tuple[int, float]:

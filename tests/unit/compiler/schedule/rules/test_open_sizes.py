@@ -108,6 +108,22 @@ def test_few_columns_of_an_open_number_have_tiles_of_half_the_width(
         assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
+@pytest.mark.parametrize("machine", [V4, ZEN3], ids=str)
+def test_a_dozen_products_are_shared_by_threads_alike(machine: MachineModel) -> None:
+    """Heads: workgroups of eight of them left a third to one thread and two thirds to the other."""
+    panel = 2 * machine.lanes(f32)
+    shapes = [(B, M, K), (B, ceildiv(N, panel), K, panel)]
+    form = product_in_panels(shapes[0], shapes[1], N)
+    naive = op_kernel("contract", shapes, (B, M, N), form)
+    done = schedule(naive, machine, threads=2)
+    sizes = {"B": 12, "M": 128, "K": 64, "N": 128}
+    grid = math.prod(symbolic.evaluate(x.extent, sizes) for x in grid_loops(done))
+    assert grid % 2 == 0
+    assert grid >= 6
+    for matrices in (1, 3):
+        assert_same(naive, done, {"B": matrices, "M": 7, "K": 3, "N": panel + 3})
+
+
 @pytest.mark.thinned(13)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize("batch", [(B,), (3, B), (A, B)], ids=str)
