@@ -132,6 +132,15 @@ def test_what_cannot_be_done_is_said() -> None:
         tw.quantize(relu)
 
 
+def test_a_model_of_another_format_is_not_to_be_compiled_first(tmp_path: Path) -> None:
+    path = tmp_path / "net.mlir"
+    path.write_text("func.func @main() { return }")
+    with pytest.raises(
+        ModelError, match="hint: a StableHLO module is not taken here, only ONNX"
+    ):
+        tw.quantize(path)
+
+
 def test_the_verb_writes_a_file_and_lists_errors(tmp_path: Path) -> None:
     source, target = tmp_path / "m.onnx", tmp_path / "q.onnx"
     source.write_bytes(model().SerializeToString())

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from onnx import FunctionProto, ModelProto, OperatorSetIdProto, defs
 
 from tilewright.base.errors import ModelError
-from tilewright.base.file_kinds import kind_of
+from tilewright.base.file_kinds import COMPILE, kind_of
 from tilewright.base.input_file import why_no_file
 from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
@@ -108,7 +108,11 @@ def _checked(model: OpenModel) -> OpenModel:
 def _remedy(file: str) -> str:
     """What to do about a file that is no ONNX model, by what it is called."""
     kind = kind_of(file)
-    return _FORMATS if kind is None or Path(file).suffix.lower() == ".onnx" else kind.remedy
+    if kind is None or Path(file).suffix.lower() == ".onnx":
+        return _FORMATS
+    # Other models come here only where ONNX is all that is taken.
+    is_model = kind.remedy == COMPILE
+    return f"{kind.subject} is not taken here, only ONNX" if is_model else kind.remedy
 
 
 def imported(entries: Iterable[OperatorSetIdProto]) -> dict[str, int]:
