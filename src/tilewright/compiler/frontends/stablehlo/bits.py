@@ -42,7 +42,7 @@ from tilewright.compiler.frontends.stablehlo.tree import (
 )
 
 _SIGNED: Final = {16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}
-_WORDS: Final = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
+_WORDS: Final = {4: dtypes.u4, 8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
 _MANTISSA: Final = {dtypes.f16: 10, dtypes.bf16: 7, dtypes.f32: 23, dtypes.f64: 52}
 
 
@@ -119,7 +119,7 @@ def _assembled(e: NodeMaker, units: Tensor, element: Element, unit: int) -> Held
 
 
 def _stored_bits(bits: int) -> int:
-    return next(n for n in _WORDS if n >= bits)
+    return next(n for n in _WORDS if n >= max(bits, 8))
 
 
 def _word(e: NodeMaker, x: Tensor, element: ScalarType) -> Tensor:
@@ -132,7 +132,9 @@ def _word(e: NodeMaker, x: Tensor, element: ScalarType) -> Tensor:
     if x.dtype.is_float:
         stored = stored_dtype(element)
         assert stored is not None, "narrow floats have a type of ours"
-        return same_bits(e, e.cast(x, stored), dtypes.u8)
+        return e.cast(
+            same_bits(e, e.cast(x, stored), _WORDS.get(bits, dtypes.u8)), dtypes.u8
+        )
     word = same_bits(e, x, dtypes.u8)
     return e.op("bitwise_and", word, e.scalar((1 << bits) - 1, dtypes.u8))
 
@@ -147,7 +149,8 @@ def _of_word(e: NodeMaker, word: Tensor, element: ScalarType) -> Tensor:
     if held.is_float:
         stored = stored_dtype(element)
         assert stored is not None, "narrow floats have a type of ours"
-        return e.cast(same_bits(e, word, stored), held)
+        own = e.cast(word, _WORDS.get(stored.bits, word.dtype))
+        return e.cast(same_bits(e, own, stored), held)
     return wrapped(e, same_bits(e, word, held), element)
 
 

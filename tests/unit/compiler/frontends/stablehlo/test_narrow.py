@@ -123,3 +123,20 @@ def test_floats_beyond_the_range_of_small_integers_saturate(name: str, wide: str
     if wide == "bf16":
         expected[np.isin(x, np.float32([15.9]))] = min(16, low + (1 << bits) - 1)
     np.testing.assert_array_equal(run(body, "%x: tensor<12xf32>", x)[0], expected)
+
+
+def test_packed_floats_of_four_bits_are_the_bits_of_bytes() -> None:
+    """As weights of MXFP4 and NVFP4 are read: two elements in a byte, the lower bits first."""
+    x = np.arange(256, dtype=np.uint8).reshape(2, 128)
+    body = """
+    %n = stablehlo.bitcast_convert %x : (tensor<2x128xui8>) -> tensor<2x128x2xf4E2M1FN>
+    %s = stablehlo.convert %n : (tensor<2x128x2xf4E2M1FN>) -> tensor<2x128x2xf32>
+    %w = stablehlo.bitcast_convert %n : (tensor<2x128x2xf4E2M1FN>) -> tensor<2x128x2xui4>
+    %b = stablehlo.bitcast_convert %w : (tensor<2x128x2xui4>) -> tensor<2x128x2xf4E2M1FN>
+    %r = stablehlo.bitcast_convert %b : (tensor<2x128x2xf4E2M1FN>) -> tensor<2x128xui8>
+    return %s, %r : tensor<2x128x2xf32>, tensor<2x128xui8>"""
+    found, back = run(body, "%x: tensor<2x128xui8>", x)
+    bits = np.stack([x & 15, x >> 4], -1)
+    expected = bits.view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(back, x)
