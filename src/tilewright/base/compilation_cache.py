@@ -40,6 +40,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _KEPT: Final = 0.8
 """Trimming goes down to this share of the limit, so that it is rare."""
 _STALE_SECONDS: Final = 3600.0
+_TRIALS: Final = 5
 _CLOCK_SECONDS: Final = 60.0
 """That the clocks of two machines with one folder may differ."""
 _MOST_BYTES: Final = 1 << 28
@@ -291,7 +292,18 @@ def _read_own(path: Path) -> bytes:
 
 
 def _write(path: Path, entry: bytes) -> None:
-    """Write an entry, whole or not at all.  Raises: OSError."""
+    """Write an entry, whole or not at all.  Raises: OSError.
+
+    Who empties the cache meanwhile takes its folder, or what is half-written, away (`mkdir` may say of a folder that has
+    just gone that it exists): then it is written again.
+    """
+    for _ in range(_TRIALS - 1):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            return _write_once(path, entry)
+    return _write_once(path, entry)
+
+
+def _write_once(path: Path, entry: bytes) -> None:
     path.parent.mkdir(mode=_MODE, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:

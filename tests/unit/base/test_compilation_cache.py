@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -325,6 +326,27 @@ def test_two_processes_may_write_the_same_entry(cache):
     ]
     assert [process.wait(60) for process in running] == [0, 0]
     assert cache.get(CompilationCache.key("shared")) == b"z" * 5000
+    assert len(entries(cache)) == 1
+
+
+@pytest.mark.parametrize("taken", ["mkstemp", "replace"])
+def test_an_entry_is_kept_that_is_written_while_others_empty_the_cache(
+    cache, monkeypatch, taken
+):
+    """Between any two steps of the writer; warnings are errors here."""
+    owner = tempfile if taken == "mkstemp" else Path
+    step, emptied = getattr(owner, taken), []
+
+    def empty_first(*arguments, **options):
+        if len(emptied) < 2:
+            emptied.append(cache.clear())
+        return step(*arguments, **options)
+
+    monkeypatch.setattr(owner, taken, empty_first)
+    key = CompilationCache.key("x")
+    cache.put(key, b"object")
+    assert len(emptied) == 2
+    assert cache.get(key) == b"object"
     assert len(entries(cache)) == 1
 
 
