@@ -14,15 +14,8 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Kernel, Load, Prefetch, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, payloads, stores
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    find,
-    find_buffer,
-    path_to,
-    reference,
-    rewrite,
-    with_inner,
-)
 
 _MOST_LINES: Final = 64
 
@@ -52,19 +45,19 @@ def prefetch(  # noqa: PLR0913 - what a stored trace has by position
     Raises: ScheduleError unless `loop` is `ahead` or inside it, which reads the buffer where an index
     without data moves on with every iteration.
     """
-    outer, inner = find(kernel, ahead), find(kernel, loop)
-    path = path_to((outer,), inner)
+    outer, inner = tree.find(kernel, ahead), tree.find(kernel, loop)
+    path = tree.path_to((outer,), inner)
     if path is None:
         raise ScheduleError(f"'{loop}' is not inside '{ahead}'")
     if step < 1 or line < 1:
         raise ScheduleError(f"cannot fetch {step} elements per iteration of '{loop}'")
-    wanted = find_buffer(kernel, buffer)
+    wanted = tree.find_buffer(kernel, buffer)
     found = next((x for x in loads(outer.body) if x.buffer is wanted), None)
     if found is None:
         raise ScheduleError(f"'{ahead}' does not read '{buffer}'")
     position: Dim = 0
     for around in [*(s for s in path if isinstance(s, For)), inner][1:]:
-        position = position * around.extent + reference(around.var)
+        position = position * around.extent + tree.reference(around.var)
     *before, last = _first_of_later(found, outer, turns)
     places = [position * step + offset for offset in range(0, step, line)]
     if most:
@@ -95,10 +88,10 @@ def prefetch_lines(
     """
     if line < 1:
         raise ScheduleError(f"a line of {line} elements is none")
-    outer, inner = find(kernel, ahead), find(kernel, loop)
-    if path_to((outer,), inner) is None:
+    outer, inner = tree.find(kernel, ahead), tree.find(kernel, loop)
+    if tree.path_to((outer,), inner) is None:
         raise ScheduleError(f"'{loop}' is not inside '{ahead}'")
-    wanted = find_buffer(kernel, buffer)
+    wanted = tree.find_buffer(kernel, buffer)
     accesses = (*loads(inner.body), *stores(inner.body))
     found = next((x for x in accesses if x.buffer is wanted), None)
     if found is None:
@@ -107,7 +100,7 @@ def prefetch_lines(
         raise ScheduleError(f"places of '{buffer}' are data")
     if stride(found, ahead) in (0, None):
         raise ScheduleError(f"'{buffer}' is not met further on with '{ahead}'")
-    start = {outer.var.name: reference(outer.var) + turns}
+    start = {outer.var.name: tree.reference(outer.var) + turns}
     start |= {x.var.name: 0 for x in loops(inner.body)}
     *before, last = (symbolic.substitute(index, start) for index in found.indices)
     places = _lines(found, loops(inner.body), line)
@@ -117,7 +110,7 @@ def prefetch_lines(
 
 def _asking(kernel: Kernel, loop: For, hints: Sequence[Prefetch]) -> Kernel:
     """The kernel with hints at the start of each iteration of a loop."""
-    return rewrite(kernel, loop, (with_inner(loop, (*hints, *loop.body)),))
+    return tree.rewrite(kernel, loop, (tree.with_inner(loop, (*hints, *loop.body)),))
 
 
 def _lines(load: Load | Store, inner: Sequence[For], line: int) -> tuple[int, ...]:
@@ -141,7 +134,7 @@ def _lines(load: Load | Store, inner: Sequence[For], line: int) -> tuple[int, ..
 def _first_of_later(load: Load, outer: For, turns: int) -> tuple[Dim, ...]:
     """The indices of the first element that the iteration so many `turns` after this one reads."""
     start: dict[str, Dim] = {inner.var.name: 0 for inner in loops(outer.body)}
-    start[outer.var.name] = reference(outer.var) + turns
+    start[outer.var.name] = tree.reference(outer.var) + turns
     first: list[Dim] = []
     moves = False
     for index in load.indices:

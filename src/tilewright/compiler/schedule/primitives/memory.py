@@ -42,27 +42,11 @@ from tilewright.compiler.kernel.rewrite import (
     subexpressions,
 )
 from tilewright.compiler.kernel.text import expression_text
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import BufferName, LoopName
 from tilewright.compiler.schedule.primitives.inlining import inline
 from tilewright.compiler.schedule.primitives.nests import largest
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    Indices,
-    add_locals,
-    bare,
-    find,
-    find_buffer,
-    find_inside,
-    make_loop,
-    map_accesses,
-    nested,
-    path_to,
-    reference,
-    rewrite,
-    swap_locals,
-    used_buffers,
-    with_inner,
-)
 
 _SCOPES: Final = {
     s.value: s for s in (ir.Space.REGISTER, ir.Space.WORKGROUP, ir.Space.DEVICE)
@@ -76,7 +60,7 @@ def _space(name: str) -> ir.Space:
 
 
 def _temporary(kernel: ir.Kernel, name: str) -> ir.Buffer:
-    buffer = find_buffer(kernel, name)
+    buffer = tree.find_buffer(kernel, name)
     if all(buffer is not b for b in kernel.locals):
         raise ScheduleError(f"'{name}' is a parameter, not a temporary")
     return buffer
@@ -96,7 +80,7 @@ def set_scope(kernel: ir.Kernel, buffer: str, scope: str) -> ir.Kernel:
     old = _temporary(kernel, buffer)
     new = ir.Buffer(old.name, old.dtype, old.shape, _space(scope), old.data)
     body = replace_buffers(kernel.body, {old: new})
-    return swap_locals(replace(kernel, body=body), {old: new})
+    return tree.swap_locals(replace(kernel, body=body), {old: new})
 
 
 @primitive
@@ -114,7 +98,7 @@ def privatize(
     elements that it did not write.
     """
     old = _temporary(kernel, buffer)
-    outer = find(kernel, loop)
+    outer = tree.find(kernel, loop)
     if live_outside(kernel.body, outer, old):
         raise ScheduleError(f"'{buffer}' is used outside '{loop}'")
     space, body = _space(scope), outer.body
@@ -135,11 +119,11 @@ def privatize(
         kept.append((position, base))
         shape.append(extent)
     new = ir.Buffer(old.name, old.dtype, tuple(shape), space)
-    changed = map_accesses(
+    changed = tree.map_accesses(
         body, old, new, lambda indices: tuple(indices[n] - base for n, base in kept)
     )
-    kernel = rewrite(kernel, outer, (with_inner(outer, changed),))
-    return swap_locals(kernel, {old: new})
+    kernel = tree.rewrite(kernel, outer, (tree.with_inner(outer, changed),))
+    return tree.swap_locals(kernel, {old: new})
 
 
 def _part(fixed: Dim | None, varying: Sequence[Dim], size: Dim) -> tuple[Dim, Dim]:
@@ -174,8 +158,8 @@ def cache_write(
     Raises: ScheduleError unless every access inside the loop is to one and the same element, which
     is there whatever the guards around the accesses say.
     """
-    old = find_buffer(kernel, buffer)
-    outer = find(kernel, loop)
+    old = tree.find_buffer(kernel, buffer)
+    outer = tree.find(kernel, loop)
     users = accesses(outer.body, of=old)
     if not any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not write '{buffer}'")
@@ -186,18 +170,18 @@ def cache_write(
         raise ScheduleError(
             f"'{loop}' touches more than one element of '{buffer}' per iteration"
         )
-    facts = known_facts(path_to(kernel.body, outer) or ())
+    facts = known_facts(tree.path_to(kernel.body, outer) or ())
     if not any(_is_sure(a, outer) for a in users) and not in_bounds(users[0], (), facts):
         raise ScheduleError(f"a guard decides whether '{loop}' touches '{buffer}'")
     name = FreshNames.of(kernel).fresh(into or f"{buffer}_r")
     new = ir.Buffer(name, old.dtype, (), ir.Space.REGISTER)
-    body = map_accesses(outer.body, old, new, lambda _: ())
+    body = tree.map_accesses(outer.body, old, new, lambda _: ())
     first: ir.Body = ()
     if not (users[0].write and _is_sure(users[0], outer)):
         first = (ir.Store(new, (), ir.Load(old, where)),)
     last: ir.Body = (ir.Store(old, where, ir.Load(new, ())),)
-    kernel = rewrite(kernel, outer, (with_inner(outer, (*first, *body, *last)),))
-    return add_locals(kernel, (new,)), BufferName(name)
+    kernel = tree.rewrite(kernel, outer, (tree.with_inner(outer, (*first, *body, *last)),))
+    return tree.add_locals(kernel, (new,)), BufferName(name)
 
 
 def _is_sure(access: Access, outer: ir.For) -> bool:
@@ -228,8 +212,8 @@ def cache_read(
     the cache has a constant size; where loops on which the index does not depend decide a mask; for a loop of
     workgroups, in front of which a workgroup has no place for a cache.
     """
-    old = find_buffer(kernel, buffer)
-    outer = find_inside(kernel, loop)
+    old = tree.find_buffer(kernel, buffer)
+    outer = tree.find_inside(kernel, loop)
     users = accesses([outer], of=old)
     if not users or any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not only read '{buffer}'")
@@ -244,17 +228,19 @@ def cache_read(
     shape = tuple(largest(s.extent) for s in copied)
     names = FreshNames.of(kernel)
     new = ir.Buffer(names.fresh(into or f"{buffer}_c"), old.dtype, shape, _space(scope))
-    where = tuple(reference(s.var) for s in copied)
-    facts = known_facts(path_to(kernel.body, outer) or ())
+    where = tuple(tree.reference(s.var) for s in copied)
+    facts = known_facts(tree.path_to(kernel.body, outer) or ())
     around = _around_copy(path, copied, old, user, facts)
     apart = _names(path) - {s.var.name for s in copied}
     if mask is not None and any(s.name in apart for s in expression_symbols(mask)):
         raise ScheduleError(f"a mask decides which part of '{buffer}' exists")
-    copy = nested(around, (ir.Store(new, where, ir.Load(old, user.indices, mask=mask)),))
+    copy = tree.nested(
+        around, (ir.Store(new, where, ir.Load(old, user.indices, mask=mask)),)
+    )
     copy = rename_loops(copy, names)
-    changed = map_accesses((_unmasked(outer, old),), old, new, lambda _: where)
+    changed = tree.map_accesses((_unmasked(outer, old),), old, new, lambda _: where)
     made = tuple(LoopName(x.var.name) for x in loops(copy))
-    kernel = add_locals(rewrite(kernel, outer, (*copy, *changed)), (new,))
+    kernel = tree.add_locals(tree.rewrite(kernel, outer, (*copy, *changed)), (new,))
     return kernel, (BufferName(new.name), made)
 
 
@@ -290,7 +276,7 @@ def _mentions(fact: Fact, names: set[str]) -> bool:
 
 def _path_of(outer: ir.For, user: Access) -> tuple[ir.For | ir.If, ...]:
     assert user.statement is not None
-    path = path_to((outer,), user.statement) or ()
+    path = tree.path_to((outer,), user.statement) or ()
     return tuple(s for s in path if isinstance(s, ir.For | ir.If))
 
 
@@ -317,7 +303,7 @@ def _around_copy(
     for statement in path:
         if isinstance(statement, ir.For):
             if any(statement is s for s in copied):
-                around += bare([statement])
+                around += tree.bare([statement])
             elif not safe and (symbolic.bounds(statement.extent)[0] or 0) < 1:
                 raise ScheduleError(
                     f"'{statement.var.name}' may run no time, and then that part of "
@@ -368,14 +354,14 @@ def keep_line(
     Raises: ScheduleError unless each access is unguarded, in a pass over the same line from its first element to its
     last, and a guard around the loop says that the line has at most so many; for a loop of workgroups.
     """
-    old, outer = find_buffer(kernel, buffer), find_inside(kernel, loop)
+    old, outer = tree.find_buffer(kernel, buffer), tree.find_inside(kernel, loop)
     users = accesses(outer.body, of=old)
     places = {_place_on_line(a) for a in users}
     found = places.pop() if len(places) == 1 else None
     if found is None:
         raise ScheduleError(f"'{loop}' goes over no line of '{buffer}'")
     position, extent, where = found
-    facts = [(extent, extent), *known_facts(path_to(kernel.body, outer) or ())]
+    facts = [(extent, extent), *known_facts(tree.path_to(kernel.body, outer) or ())]
     if not any(a == extent and isinstance(b, int) and b <= most for a, b in facts):
         raise ScheduleError(f"nothing says that {extent} is at most {most}")
     names = FreshNames.of(kernel)
@@ -384,31 +370,31 @@ def keep_line(
     )
 
     def copy(*, outwards: bool) -> ir.Body:
-        each = make_loop(names.fresh("line"), extent, ())
-        at = reference(each.var)
+        each = tree.make_loop(names.fresh("line"), extent, ())
+        at = tree.reference(each.var)
         far = (*where[:position], at, *where[position:])
         moved = (
             ir.Store(old, far, ir.Load(new, (at,)))
             if outwards
             else ir.Store(new, (at,), ir.Load(old, far))
         )
-        return (with_inner(each, (moved,)),)
+        return (tree.with_inner(each, (moved,)),)
 
-    body = map_accesses(outer.body, old, new, lambda indices: (indices[position],))
+    body = tree.map_accesses(outer.body, old, new, lambda indices: (indices[position],))
     first = () if users[0].write else copy(outwards=False)
     is_seen = any(a.write for a in users) and not _is_own(kernel, outer, old)
     last = copy(outwards=True) if is_seen else ()
-    kernel = rewrite(kernel, outer, (with_inner(outer, (*first, *body, *last)),))
-    return add_locals(kernel, (new,)), BufferName(new.name)
+    kernel = tree.rewrite(kernel, outer, (tree.with_inner(outer, (*first, *body, *last)),))
+    return tree.add_locals(kernel, (new,)), BufferName(new.name)
 
 
 def _is_own(kernel: ir.Kernel, outer: ir.For, buffer: ir.Buffer) -> bool:
     """Whether nobody misses what an iteration leaves in a temporary: it, and what is around it, read what they wrote themselves."""
     if all(buffer is not b for b in kernel.locals):
         return False
-    rest = rewrite(kernel, outer, ()).body
+    rest = tree.rewrite(kernel, outer, ()).body
     return reads_its_own(outer.body, buffer) and (
-        buffer not in used_buffers(rest) or reads_its_own(rest, buffer)
+        buffer not in tree.used_buffers(rest) or reads_its_own(rest, buffer)
     )
 
 
@@ -423,7 +409,7 @@ def _place_on_line(access: Access) -> tuple[int, Dim, tuple[Dim, ...]] | None:
         for n, index in enumerate(access.indices)
         if any(s.name == along.var.name for s in dim_symbols(index))
     ]
-    if len(moving) != 1 or access.indices[moving[0]] != reference(along.var):
+    if len(moving) != 1 or access.indices[moving[0]] != tree.reference(along.var):
         return None
     if any(True for d in (along.extent, *access.indices) for _ in payloads(d)):
         return None  # what memory decides may change between the passes
@@ -444,11 +430,11 @@ def expand(kernel: ir.Kernel, loop: str) -> ir.Kernel:
 
     Raises: ScheduleError if the loop has no constant bound on its extent.
     """
-    outer = find(kernel, loop)
+    outer = tree.find(kernel, loop)
     private = only_inside(private_buffers(outer.body), kernel.body, outer)
     count = largest(outer.extent)
     new = {b: ir.Buffer(b.name, b.dtype, (*b.shape, count), b.space) for b in private}
-    index = reference(outer.var)
+    index = tree.reference(outer.var)
     return _with_axis(kernel, outer, new, lambda indices: (*indices, index))
 
 
@@ -456,13 +442,15 @@ def _with_axis(
     kernel: ir.Kernel,
     outer: ir.For,
     new: Mapping[ir.Buffer, ir.Buffer],
-    place: Callable[[Indices], Indices],
+    place: Callable[[tree.Indices], tree.Indices],
 ) -> ir.Kernel:
     """The kernel with local buffers that have an axis for a loop, each iteration at its own place."""
     body = outer.body
     for old, made in new.items():
-        body = map_accesses(body, old, made, place)
-    return swap_locals(rewrite(kernel, outer, (with_inner(outer, body),)), new)
+        body = tree.map_accesses(body, old, made, place)
+    return tree.swap_locals(
+        tree.rewrite(kernel, outer, (tree.with_inner(outer, body),)), new
+    )
 
 
 @primitive
@@ -481,7 +469,7 @@ def separate(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     Raises: ScheduleError if the loop is inside another one, or if no temporary in device memory is written by an iteration
     before that reads it, and read nowhere else.
     """
-    outer = find(kernel, loop)
+    outer = tree.find(kernel, loop)
     if all(statement is not outer for statement in kernel.body):
         raise ScheduleError(f"'{loop}' is not outermost")
     new = {
@@ -490,5 +478,5 @@ def separate(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     }
     if not new:
         raise ScheduleError(f"'{loop}' has no temporary in device memory for itself")
-    index = reference(outer.var)
+    index = tree.reference(outer.var)
     return _with_axis(kernel, outer, new, lambda indices: (index, *indices))

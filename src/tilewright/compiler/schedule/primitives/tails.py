@@ -29,22 +29,10 @@ from tilewright.compiler.kernel.rewrite import (
     replace_buffers,
     stores,
 )
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import WHOLE, LoopName, Piece, copy_piece
 from tilewright.compiler.schedule.primitives.loops import dim_argument, guard, rebind
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    add_locals,
-    enclosing_loops,
-    find,
-    find_inside,
-    loop_symbol,
-    make_loop,
-    path_to,
-    reference,
-    rewrite,
-    swap,
-    with_inner,
-)
 
 E = Expressions
 
@@ -65,7 +53,7 @@ def copy_of(
         for b in only_inside(private_buffers(body), kernel.body, original)
     }
     copy = replace_buffers(rename_loops(body, names), own)
-    return add_locals(kernel, own.values()), copy
+    return tree.add_locals(kernel, own.values()), copy
 
 
 Case: TypeAlias = tuple[ir.Expression | None, ir.Body]
@@ -91,13 +79,13 @@ def in_cases(
             kernel, made = copy_of(kernel, body, old, names)
         parts.append(copy_piece(body, made) if number else WHOLE)
         code += made if condition is None or is_known else (ir.If(condition, made),)
-    return rewrite(kernel, old, code), tuple(parts)
+    return tree.rewrite(kernel, old, code), tuple(parts)
 
 
 def _run_of(old: ir.For, extent: Dim, body: ir.Body, first: Dim = 0) -> ir.For:
     """A loop that runs `body`, that of `old` or a part of it, for `extent` iterations from `first` on."""
-    var = loop_symbol(old.var.name, extent)
-    body = rebind(body, var.name, first + reference(var))
+    var = tree.loop_symbol(old.var.name, extent)
+    body = rebind(body, var.name, first + tree.reference(var))
     return ir.For(var, extent, body, old.kind, old.reduction)
 
 
@@ -115,9 +103,9 @@ def partition(
 
     Raises: ScheduleError for a negative number, and for a loop of workgroups.
     """
-    old = find_inside(kernel, loop)
+    old = tree.find_inside(kernel, loop)
     check_fixed((old,), old.body)
-    point = dim_argument(kernel, at, enclosing_loops(kernel, old))
+    point = dim_argument(kernel, at, tree.enclosing_loops(kernel, old))
     if isinstance(point, int) and point < 0:
         raise ScheduleError(f"cannot cut '{loop}' at {point}")
     if not within(point, old.extent + 1):
@@ -150,12 +138,12 @@ def specialize(
         raise ScheduleError(f"tail is 'exact' or 'guarded', got '{tail}'")
     rest_count, without = symbolic.mod(limit, old.extent), _without(old.body, condition)
     end, size = E.index(rest + old.extent), E.index(limit)
-    full = swap((top,), old, (with_inner(old, without),))
+    full = tree.swap((top,), old, (tree.with_inner(old, without),))
     cases: list[Case] = [(E.compare("le", end, size), full)]
     if tail == "guarded":
         cases.append((E.compare("gt", end, size), (top,)))
     elif rest_count != 0:
-        last = swap((top,), old, (_run_of(old, rest_count, without),))
+        last = tree.swap((top,), old, (_run_of(old, rest_count, without),))
         is_last = E.compare("eq", E.index(rest), E.index(limit - rest_count))
         cases.append((is_last, last))
     return in_cases(kernel, top, cases)
@@ -185,7 +173,7 @@ def shorten(
     end, size = E.index(rest + extent), E.index(limit)
     cases: list[Case] = [(E.compare("lt", end, size), (top,))]
     if extent:
-        short = swap((top,), old, (_run_of(old, extent, old.body),))
+        short = tree.swap((top,), old, (_run_of(old, extent, old.body),))
         cases.append((E.compare("ge", end, size), short))
     return in_cases(kernel, top, cases)
 
@@ -194,8 +182,8 @@ def _guarded(
     kernel: ir.Kernel, loop: str, at: str | None
 ) -> tuple[ir.For, ir.For, tuple[ir.Expression, Dim, Dim]]:
     """A guarded loop, the loop in front of which its cases are told apart, and the guard."""
-    old = find(kernel, loop)
-    top = find_inside(kernel, loop if at is None else at)
+    old = tree.find(kernel, loop)
+    top = tree.find_inside(kernel, loop if at is None else at)
     if not isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' has no constant extent")
     found = guard_of(old)
@@ -204,7 +192,7 @@ def _guarded(
     condition, rest, _ = found
     check_guard_fixed(ir.If(condition, old.body), (top,))
     _check_private_outside(old, condition)
-    path = path_to((top,), old)
+    path = tree.path_to((top,), old)
     if path is None:
         raise ScheduleError(f"'{loop}' is not inside '{at}'")
     inside = {s.var.name for s in (*path, old) if isinstance(s, ir.For)}
@@ -224,7 +212,7 @@ def trim(kernel: ir.Kernel, loop: str) -> ir.Kernel:
 
     Raises: ScheduleError if there is no such guard, or if what stands outside it is seen.
     """
-    old = find(kernel, loop)
+    old = tree.find(kernel, loop)
     found = guard_of(old)
     if found is None or found[1] != 0:
         raise ScheduleError(f"'{loop}' has no guard on its own index")
@@ -235,7 +223,7 @@ def trim(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     if any(live_outside(kernel.body, old, b) for b in private_buffers(old.body)):
         raise ScheduleError(f"what '{loop}' computes is read elsewhere")
     shorter = _run_of(old, limit, _without(old.body, condition))
-    return rewrite(kernel, old, (shorter,))
+    return tree.rewrite(kernel, old, (shorter,))
 
 
 @primitive
@@ -250,16 +238,16 @@ def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopNam
     Raises: ScheduleError for a length that is known, unless a guard around the loop says that it is at most `extent`, and
     for a loop of workgroups.
     """
-    old = find_inside(kernel, loop)
+    old = tree.find_inside(kernel, loop)
     check_fixed((old,), old.body)
     if isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' runs {old.extent} times in every call")
-    facts = known_facts(path_to(kernel.body, old) or ())
+    facts = known_facts(tree.path_to(kernel.body, old) or ())
     if not any(a == old.extent and isinstance(b, int) and b <= extent for a, b in facts):
         raise ScheduleError(f"nothing says that '{loop}' runs at most {extent} times")
     wide = _run_of(old, extent, old.body)
-    inside = guard(reference(wide.var), old.extent, wide.body)
-    return rewrite(kernel, old, (with_inner(wide, (inside,)),)), LoopName(loop)
+    inside = guard(tree.reference(wide.var), old.extent, wide.body)
+    return tree.rewrite(kernel, old, (tree.with_inner(wide, (inside,)),)), LoopName(loop)
 
 
 def _check_private_outside(loop: ir.For, condition: ir.Expression) -> None:
@@ -333,7 +321,7 @@ def split_counts(
     Raises: ScheduleError where the number is known or has no bound, for a block that may run twice, and for a loop of
     workgroups.
     """
-    old = find_inside(kernel, loop)
+    old = tree.find_inside(kernel, loop)
     most = symbolic.bounds(old.extent)[1]
     if isinstance(old.extent, int) or most is None or most < 1:
         raise ScheduleError(
@@ -347,8 +335,8 @@ def split_counts(
     rest, start = old.extent, cast("Dim", 0)
     if block:
         blocks = symbolic.floordiv(old.extent, block)
-        around = make_loop(names.fresh(f"{loop}_b"), blocks, ())
-        cases.append((None, (with_inner(around, (_run_of(old, block, old.body),)),)))
+        around = tree.make_loop(names.fresh(f"{loop}_b"), blocks, ())
+        cases.append((None, (tree.with_inner(around, (_run_of(old, block, old.body),)),)))
         rest, start = symbolic.mod(old.extent, block), blocks * block
     for count in range(symbolic.bounds(rest)[1] or 0, 0, -1):
         is_it = E.compare("eq", E.index(rest), E.index(count))
@@ -370,7 +358,7 @@ def split_powers(
 
     Raises: ScheduleError unless `largest` is a power of two and n surely below twice that; for a loop of workgroups.
     """
-    old = find_inside(kernel, loop)
+    old = tree.find_inside(kernel, loop)
     upper = symbolic.bounds(old.extent)[1]
     if largest < 1 or largest & (largest - 1) or upper is None or upper >= 2 * largest:
         raise ScheduleError(
@@ -384,8 +372,8 @@ def split_powers(
         while size:
             count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
             start = symbolic.floordiv(old.extent, 2 * size) * (2 * size)
-            around = make_loop(names.fresh(f"{loop}_p"), count, ())
-            yield None, (with_inner(around, (_run_of(old, size, old.body, start),)),)
+            around = tree.make_loop(names.fresh(f"{loop}_p"), count, ())
+            yield None, (tree.with_inner(around, (_run_of(old, size, old.body, start),)),)
             size //= 2
 
     return in_cases(kernel, old, blocks(), names)

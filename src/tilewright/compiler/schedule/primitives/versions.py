@@ -29,6 +29,7 @@ from tilewright.compiler.kernel.rewrite import (
     only_statement,
     rename_loops,
 )
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import (
     WHOLE,
     BufferName,
@@ -39,19 +40,6 @@ from tilewright.compiler.schedule.handles import (
 from tilewright.compiler.schedule.primitives.loops import dim_argument
 from tilewright.compiler.schedule.primitives.tails import copy_of
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    add_locals,
-    bare,
-    enclosing_loops,
-    find_inside,
-    make_loop,
-    nested,
-    path_to,
-    reference,
-    rewrite,
-    swap,
-    with_inner,
-)
 
 E: Final = Expressions
 
@@ -70,14 +58,14 @@ def version(
 
     Raises: ScheduleError for a size that is known, and for a loop of workgroups, whose number is that of all calls.
     """
-    old = find_inside(kernel, loop)
-    limit = dim_argument(kernel, size, enclosing_loops(kernel, old))
+    old = tree.find_inside(kernel, loop)
+    limit = dim_argument(kernel, size, tree.enclosing_loops(kernel, old))
     if isinstance(limit, int):
         raise ScheduleError(f"{limit} is known before a call")
     kernel, other = copy_of(kernel, (old,), old)
     large = ir.If(E.compare("ge", E.index(limit), E.index(least)), (old,))
     small = ir.If(E.compare("lt", E.index(limit), E.index(least)), other)
-    return rewrite(kernel, old, (large, small)), (WHOLE, copy_piece((old,), other))
+    return tree.rewrite(kernel, old, (large, small)), (WHOLE, copy_piece((old,), other))
 
 
 @primitive
@@ -99,8 +87,8 @@ def version_of_sizes(
 
     Raises: ScheduleError unless the size is a symbol of the kernel, and for a loop of workgroups.
     """
-    old = find_inside(kernel, loop)
-    around = enclosing_loops(kernel, old)
+    old = tree.find_inside(kernel, loop)
+    around = tree.enclosing_loops(kernel, old)
     limit = dim_argument(kernel, size, around)
     symbol = symbolic.only_atom(limit)
     if not isinstance(symbol, Symbol) or symbol not in kernel.dims:
@@ -123,7 +111,7 @@ def version_of_sizes(
         others.append(E.compare("ne", E.index(limit), E.index(number)))
     if others:
         code.append(ir.If(functools.reduce(E.and_, others), (old,)))
-    return rewrite(kernel, old, code or (old,)), (*parts, WHOLE)
+    return tree.rewrite(kernel, old, code or (old,)), (*parts, WHOLE)
 
 
 def _known_where(name: str, number: int, around: Sequence[ir.For]) -> dict[str, Dim] | None:
@@ -160,7 +148,7 @@ def precompute_factors(
     on which they depend have no constant extents; for a `lane` that is none of these; where what factors are made of
     may not be there when the loop does not run.
     """
-    old = find_inside(kernel, loop)
+    old = tree.find_inside(kernel, loop)
     found = common_factors(old, lane)
     if found is None:
         raise ScheduleError(
@@ -174,17 +162,17 @@ def precompute_factors(
         ir.Store(made, found.place(part), factor)
         for part, factor in enumerate(found.factors)
     )
-    copy = rename_loops(nested(bare(found.loops), each), names)
-    terms = make_loop(names.fresh("part"), len(found.factors), (), reduction=True)
-    part = reference(terms.var)
+    copy = rename_loops(tree.nested(tree.bare(found.loops), each), names)
+    terms = tree.make_loop(names.fresh("part"), len(found.factors), (), reduction=True)
+    part = tree.reference(terms.var)
     left = ir.Load(found.left.buffer, found.index(part))
     total = ir.Load(found.total.buffer, found.total.indices)
     value = E.binary("add", total, E.binary("mul", left, ir.Load(made, found.place(part))))
     step = ir.Store(found.total.buffer, found.total.indices, value)
-    changed = swap((old,), found.total, (with_inner(terms, (step,)),))
+    changed = tree.swap((old,), found.total, (tree.with_inner(terms, (step,)),))
     (outermost,) = copy
     assert isinstance(outermost, ir.For), "factors depend on a loop"
-    kernel = add_locals(rewrite(kernel, old, (*copy, *changed)), (made,))
+    kernel = tree.add_locals(tree.rewrite(kernel, old, (*copy, *changed)), (made,))
     return kernel, (BufferName(made.name), LoopName(outermost.var.name))
 
 
@@ -216,7 +204,7 @@ class CommonFactors:
 
     def place(self, part: Dim) -> tuple[Dim, ...]:
         """Where the factor of one product lies in that buffer."""
-        indices = [reference(loop.var) for loop in self.loops]
+        indices = [tree.reference(loop.var) for loop in self.loops]
         return (*indices[:-1], part, indices[-1])
 
     def index(self, part: Dim) -> tuple[Dim, ...]:
@@ -235,7 +223,7 @@ def common_factors(loop: ir.For, lane: str) -> CommonFactors | None:
     if len(sums) != 1:
         return None
     store = only_statement(sums[0].body)
-    path = path_to((loop,), sums[0])
+    path = tree.path_to((loop,), sums[0])
     if (
         not isinstance(store, ir.Store)
         or path is None
@@ -323,7 +311,7 @@ def _evenly_apart(found: Sequence[ir.Load]) -> tuple[int, int] | None:
 
 
 def _check_exists(kernel: ir.Kernel, loop: ir.For, found: CommonFactors) -> None:
-    facts = known_facts(path_to(kernel.body, loop) or ())
+    facts = known_facts(tree.path_to(kernel.body, loop) or ())
     for load in {id(x): x for factor in found.factors for x in loads(factor)}.values():
         if load.mask is not None or not in_bounds(load, found.loops, facts):
             raise ScheduleError(

@@ -34,7 +34,7 @@ from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules.squares import write_out_blocks
+from tilewright.compiler.schedule.rules.squares import tiles_apart, write_out_blocks
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of_work, cut
 from tilewright.compiler.schedule.rules.written_lines import ask_for_written_lines
@@ -166,10 +166,12 @@ class PointwiseSite:
         if row is None:
             lanes = _filled_lanes(lanes, find(s.kernel, lane))
         known = {loop.var.name for loop in loops(s.kernel.body)}
-        parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
-        if row is not None and WHOLE in parts:
-            write_out_blocks(s, row, lanes)
-        elif row is None and body_cost(self.body) <= _CHEAP:
+        for part in (WHOLE,) if row is None else tiles_apart(s, row):
+            at = None if row is None else part[row]
+            made = vectorize_loop(s, part[lane], lanes, chosen.vectors, self.machine, at)
+            if at is not None and WHOLE in made:
+                write_out_blocks(s, at, lanes)
+        if row is None and body_cost(self.body) <= _CHEAP:
             ask_for_written_lines(s, self.machine, known)
         s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
         return Outcome.POINTWISE

@@ -7,11 +7,14 @@ What becomes a square is chosen by `pointwise`, which calls this once loops are 
 from __future__ import annotations
 
 from tilewright.base import symbolic
-from tilewright.compiler.kernel.ir import For, Index
-from tilewright.compiler.kernel.rewrite import loads, loops, subexpressions
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import facts_of, index_sides
+from tilewright.compiler.kernel.ir import Compare, For, Index
+from tilewright.compiler.kernel.rewrite import expressions, loads, loops, subexpressions
 from tilewright.compiler.schedule import primitives as do
+from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.trace import Schedule
-from tilewright.compiler.schedule.tree import find
+from tilewright.compiler.schedule.tree import enclosing_loops, find
 
 
 def write_out_blocks(s: Schedule, row: str, lanes: int) -> None:
@@ -35,3 +38,34 @@ def _is_tested_by_open_size(s: Schedule, block: For) -> bool:
     masks = (v.mask for v in loads(block.body) if v.mask is not None)
     numbers = [p.dim for m in masks for p in subexpressions(m) if isinstance(p, Index)]
     return not symbolic.names_in(numbers) <= counted
+
+
+def tiles_apart(s: Schedule, row: str) -> tuple[Piece, ...]:
+    """The first tiles around `row`, in which tests tell elements apart, as those of a joined tensor, and the others, which test nothing."""
+    for loop in enclosing_loops(s.kernel, find(s.kernel, row)):
+        if first := _decided_from(loop):
+            parts = s.parts(do.partition, loop.var.name, first)
+            s.apply(do.settle_tests, parts[-1][loop.var.name])
+            return parts
+    return (WHOLE,)
+
+
+def _decided_from(loop: For) -> int:
+    """The iteration in the first half of a loop from which on tests that it changes are decided; 0 where there are none."""
+    most = loop.extent // 2 if isinstance(loop.extent, int) else 0
+    tests = [x for x in expressions(loop.body) if most and isinstance(x, Compare)]
+    asked = [(x.op, sides) for x in tests if (sides := index_sides(x)) is not None]
+    facts = [fact for op, sides in asked for fact in facts_of(op, *sides)]
+    found = (_decided_at(high - low, loop.var.name) for low, high in facts)
+    return max((n for n in found if n <= most), default=0)
+
+
+def _decided_at(value: Dim, name: str) -> int:
+    """The iteration of a loop from which on a value is at least 0 or below it whatever other loops do; 0 where that is not known."""
+    factor, rest = symbolic.linear(value, name) or (0, 0)
+    if not isinstance(factor, int) or factor == 0:
+        return 0
+    least, most = symbolic.bounds(rest)
+    if factor > 0:
+        return 0 if least is None else -(least // factor)
+    return 0 if most is None else most // -factor + 1

@@ -5,7 +5,7 @@ import pytest
 from fakes.loop_nests import assert_same
 from tilewright.base.dtypes import f32
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import LoopKind
+from tilewright.compiler.kernel.ir import If, LoopKind
 from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -38,3 +38,21 @@ def test_whole_blocks_of_a_panel_of_open_width_are_transposed_without_masks(
     assert any(v.mask is None for x in squares for v in loads(x.body)) == (columns == "n")
     for n, k in ((1, 1), (31, 16), (32, 17), (33, 40), (70, 64)):
         assert_same(kernel, changed, dims={"n": n, "k": k} if columns == "n" else {"k": k})
+
+
+def test_only_the_first_tiles_test_where_parts_of_a_joined_tensor_meet() -> None:
+    kernel = parse_kernel(
+        """kernel head(read in0: f32[85, 40], write out0: f32[40, 85]):
+    for i in range(40):
+        for j in range(85):
+            if (index<i64>(j) < 2):
+                out0[i, j] = (in0[j, i] * 2.0)
+            if (index<i64>(j - 2) >= 0):
+                out0[i, j] = in0[j, i]
+"""
+    )
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    lanes = [x for x in loops(changed.body) if x.kind is LoopKind.VECTOR]
+    asked = [any(isinstance(part, If) for part in x.body) for x in lanes]
+    assert set(asked) == {True, False}
+    assert_same(kernel, changed)
