@@ -398,10 +398,31 @@ def test_the_public_machines_call_what_was_generated(
     debug.run()
     np.testing.assert_allclose(np.from_dlpack(debug.get_output(0)), expected, rtol=1e-5)
     built.export_library(tmp_path / "net.vmfb")
-    module = tw.runtime.load_module(tmp_path / "net.vmfb")
-    machine = tw.VirtualMachine(module, tw.cpu(0))
-    for y in (module["main"](X), machine["main"](X)):
-        np.testing.assert_allclose(np.from_dlpack(y), expected, rtol=1e-5)
+    for module in (built, tw.runtime.load_module(tmp_path / "net.vmfb")):
+        machine = tw.VirtualMachine(module, tw.cpu(0))
+        for y in (module["main"](X), machine["main"](X)):
+            np.testing.assert_allclose(np.from_dlpack(y), expected, rtol=1e-5)
+        assert "test_dense_matmul_add_relu" in machine.profile("main", X).table()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_parts_of_a_build_make_an_executor_that_calls_what_was_generated(
+    expected: np.ndarray, *, whole: bool
+) -> None:
+    """Also where no kernel is left that is not generated."""
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, X.shape))
+    b.output("y", b.relu(b.add(b.matmul(x, b.constant(W)), b.constant(C))))
+    graph = b.graph if whole else network()
+    want = tw.compile(graph)(X) if whole else expected
+    graph_json, lib, params = tw.build(graph, byoc=["test_dense"])
+    assert {one.kind for one in lib.imports} == {"test_dense"}
+    net = tw.graph_executor.GraphModule(
+        tw.graph_executor.create(graph_json, lib, tw.cpu(0))
+    )
+    net.set_input("x", X, **params)
+    net.run()
+    np.testing.assert_allclose(np.from_dlpack(net.get_output(0)), want, rtol=1e-5)
 
 
 class OracleModule(byoc.Module):

@@ -11,7 +11,7 @@ functions.  The words are those of TVM's `GraphExecutorFactoryModule`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast, final
@@ -280,6 +280,7 @@ def compiled_module(
         text=partial(_text, compiled, code),
     )
     module = FactoryModule(artifact, maker, name)
+    made = cast("Sequence[Module]", compiled.modules)  # by code generators of the user
     if compiled.kernels[0]:
         kernels = KernelSources(
             target=compiled.parts[0].target,
@@ -288,11 +289,17 @@ def compiled_module(
             text=code.text,
             text_formats=code.text_forms,
         )
-        module.import_module(CodeModule(artifact.variants, kernels, name))
+        code_module = CodeModule(artifact.variants, kernels, name)
+        _import_all(code_module, made)
+        module.import_module(code_module)
     module.import_module(ParamsModule(lambda: module.params))
-    for made in compiled.modules:  # by code generators of the user
-        module.import_module(cast("Module", made))
+    _import_all(module, made)
     return module
+
+
+def _import_all(importer: Module, modules: Iterable[Module]) -> None:
+    for one in modules:
+        importer.import_module(one)
 
 
 def _text(compiled: Compiled, code: _CompiledCode, fmt: str) -> str:
@@ -327,9 +334,15 @@ class Factory:
 
     @property
     def lib(self) -> Module:
-        """The kernels: functions of their tensors, by name."""
+        """The kernels: functions of their tensors, by name; it imports what code generators of yours made."""
         kernels = [m for m in self.module.imports if m.kind == CodeModule.kind]
-        return kernels[0] if kernels else FunctionTable({})
+        if kernels:
+            return kernels[0]
+        table = FunctionTable({})
+        _import_all(
+            table, [m for m in self.module.imports if not self.module.goes_along(m)]
+        )
+        return table
 
     @property
     def params(self) -> dict[str, Array]:

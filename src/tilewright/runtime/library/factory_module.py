@@ -30,6 +30,7 @@ from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan, to_json
 from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.variant_choice import choose_variant
+from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.graph_executor.factory import create_executor_module, host_of
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
@@ -128,18 +129,25 @@ class FactoryModule(Module):
             pool=pool,
             host_function=self._maker.host_function,
             heap=heap,
-            find_function=lambda name: self.get_function(name, query_imports=True),
+            find_function=self._find_called,
         )
         return create_executor_module(executor)
 
-    def _session(self, device: Device) -> Session:
-        host = HostOptions(device=device, host_function=self._maker.host_function)
+    def _find_called(self, name: str) -> PackedFunction | None:
+        """What the plan calls: of modules that code generators of the user made."""
+        return self.get_function(name, query_imports=True)
+
+    def _session(self, device: str | Device = DEFAULT_DEVICE) -> Session:
+        host = HostOptions(
+            device=device,
+            host_function=self._maker.host_function,
+            find_function=self._find_called,
+        )
         return Session(self._artifact, PlanOptions(host=host), location=self._name)
 
     @lazy
     def _whole(self) -> Session:
-        host = HostOptions(host_function=self._maker.host_function)
-        return Session(self._artifact, PlanOptions(host=host), location=self._name)
+        return self._session()
 
     def _main(self, *arguments: object) -> object:
         """Call the model."""
