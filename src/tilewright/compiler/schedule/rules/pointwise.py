@@ -260,12 +260,15 @@ class PointwiseSite:
             self._few_side_by_side(few, size, long, lanes * chosen.vectors)
         pieces = s.parts(do.version, row, length, lanes)
         short = {n: pieces[-1][n] for n in (row, lane)}
+        rests = _rests_of_blocks(s, row, lane, lanes)
         tiled = _tiled(s, row, lane, lanes, is_far=is_far)
         s.apply(do.reorder, tiled)
         row, lane = tiled[-2:]
         parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
         if WHOLE in parts:
             write_out_blocks(s, row, lanes)
+        for rest in rests:
+            vectorize_loop(s, rest, lanes, 1, self.machine)
         s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
         strip, few = short.values()
         s.apply(do.reorder, [few, strip])
@@ -475,6 +478,19 @@ def _tiled(s: Schedule, row: str, lane: str, lanes: int, *, is_far: bool) -> lis
     tiles, inside = zip(*pairs, strict=True)
     # Few lines at a time on the side where they lie further apart, each to its end.
     return [*(tiles if is_far else reversed(tiles)), *inside]
+
+
+def _rests_of_blocks(s: Schedule, row: str, lane: str, lanes: int) -> list[str]:
+    """Leave only whole square blocks to two loops: in their code nothing is asked, and no constant of other code has a register.
+
+    Returns: the loops of lanes of what no block has, inside those of rows.
+    """
+    s.apply(do.reorder, [lane, row])
+    _, *right = s.apply(do.partition, lane, _whole_part(s, lane, lanes))
+    for piece in (WHOLE, *right):
+        s.apply(do.reorder, [piece[row], piece[lane]])
+    _, *below = s.apply(do.partition, row, _whole_part(s, row, lanes))
+    return [piece[lane] for piece in (*right, *below)]
 
 
 def _block_of(extent: Dim, lanes: int) -> int:

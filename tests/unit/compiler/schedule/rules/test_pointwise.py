@@ -148,6 +148,24 @@ def test_rows_of_open_length_may_fill_no_vector(perm: Sequence[int], level: str)
         assert_same(kernel, changed, dims=dict(zip("chw", sizes, strict=True)))
 
 
+@pytest.mark.parametrize("width", ["n", "16"])
+def test_nothing_is_asked_in_the_loops_over_whole_square_blocks(width: str) -> None:
+    """Sides that no block divides have code of their own, so that its constants take no register of the shuffles."""
+    kernel = parse_kernel(f"""kernel k(read a: f32[m, {width}], write y: f32[{width}, m], *, m: 0.., n: 0..):
+    for i in range({width}):
+        for j in range(m):
+            y[i, j] = a[j, i]
+""")
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    squares = [
+        x for x in loops(changed.body) if x.kind is LoopKind.UNROLL and x.extent == 8
+    ]
+    (around,) = (x for x in loops(changed.body) if x.body in [(s,) for s in squares])
+    assert any(x.body == (around,) for x in loops(changed.body))  # both loops over blocks
+    for m, n in ((0, 3), (3, 0), (8, 8), (70, 9), (9, 70), (16, 1), (67, 130)):
+        assert_same(kernel, changed, dims={"m": m, "n": n})
+
+
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (0, 3, 1, 2), (1, 0, 3, 2)])
 def test_transpositions_of_open_sizes_stay_in_the_first_level_cache(
