@@ -17,7 +17,7 @@ from typing import final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import facts_of
+from tilewright.compiler.analysis.accesses import facts_where
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.rewrite import buffers_written, loads, payloads, with_body
@@ -101,19 +101,8 @@ def _facts(value: ir.Expression) -> tuple[Dim, ...]:
 
 def _difference(value: ir.Compare) -> Dim | None:
     """The index `d` with which the comparison says `d <= 0`."""
-    left, right = _index(value.left), _index(value.right)
-    if left is None or right is None:
-        return None
-    said = facts_of(value.op, left, right)
+    said = facts_where(value) if value.left.dtype is dtypes.i64 else ()
     return said[0][0] - said[0][1] if len(said) == 1 else None
-
-
-def _index(value: ir.Expression) -> Dim | None:
-    if value.lanes != 1 or value.dtype is not dtypes.i64:
-        return None
-    if isinstance(value, ir.Const):
-        return int(value.value)
-    return value.dim if isinstance(value, ir.Index) else None
 
 
 def _surely(difference: Dim, known: _Known) -> bool:

@@ -23,7 +23,7 @@ from tilewright.compiler.analysis.accesses import (
     known_facts,
 )
 from tilewright.compiler.analysis.dependence import is_private, live_outside
-from tilewright.compiler.analysis.proofs import at_last, distinct, in_bounds, within
+from tilewright.compiler.analysis.proofs import at_last, distinct, within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
@@ -93,9 +93,7 @@ def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
     for access in users:
         nest = (*around, *access.inner)
         if not (
-            in_bounds(access, nest, facts)
-            or _stays_away(access, nest)
-            or _admitted_anyway(kernel, guard, access, nest)
+            _is_inside(access, nest, facts) or _admitted_anyway(kernel, guard, access, nest)
         ):
             return False
         if access.write and not _unobserved(known, access, loops_of_condition):
@@ -103,11 +101,11 @@ def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
     return True
 
 
-def _stays_away(access: Access, inside: Sequence[ir.For]) -> bool:
-    """Whether a load asks itself whether its place is in the buffer, where that is not known."""
+def _is_inside(access: Access, inside: Sequence[ir.For], facts: Sequence[Fact]) -> bool:
+    """Whether an access stays in bounds, or is a load that asks itself whether it does."""
     said = () if access.mask is None else facts_where(access.mask)
     return all(
-        within(index, size, inside)
+        within(index, size, inside, facts)
         or (_follows((0, index), said, ()) and _follows((index, size - 1), said, ()))
         for index, size in zip(access.indices, access.buffer.shape, strict=True)
     )
