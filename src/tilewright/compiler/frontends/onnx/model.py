@@ -112,7 +112,11 @@ def _remedy(file: str) -> str:
         return _FORMATS
     # Other models come here only where ONNX is all that is taken.
     is_model = kind.remedy == COMPILE
-    return f"{kind.subject} is not taken here, only ONNX" if is_model else kind.remedy
+    return (
+        f"{kind.subject} is not taken here, only ONNX; tilewright.compile takes it"
+        if is_model
+        else kind.remedy
+    )
 
 
 def imported(entries: Iterable[OperatorSetIdProto]) -> dict[str, int]:
