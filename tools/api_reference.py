@@ -84,6 +84,7 @@ GROUPS: Final = {
         "runtime.Module",
         "runtime.ModuleProperties",
         "runtime.FunctionTable",
+        "runtime.InstrumentResult",
         "runtime.packed_function",
         "runtime.register_module_kind",
         "runtime.remove_module_kind",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.library.static_library import load_static_library
     from tilewright.runtime.packed.function_table import FunctionTable
     from tilewright.runtime.packed.functions import packed_function
+    from tilewright.runtime.packed.machine_module import InstrumentResult
     from tilewright.runtime.packed.module import Module, ModuleProperties
     from tilewright.runtime.packed.module_kinds import (
         register_module_kind,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "FunctionTable": "tilewright.runtime.packed.function_table",
+    "InstrumentResult": "tilewright.runtime.packed.machine_module",
     "Module": "tilewright.runtime.packed.module",
     "ModuleProperties": "tilewright.runtime.packed.module",
     "array_of": "tilewright.runtime.packed.tensors",
@@ -48,6 +50,7 @@ _HOMES = {
 
 __all__ = [
     "FunctionTable",
+    "InstrumentResult",
     "Module",
     "ModuleProperties",
     "array_of",

@@ -50,6 +50,9 @@ def first_divergence(
 ) -> Divergence | None:
     """Run both side by side up to the first tensor that differs; None where all agree.
 
+    Nodes are matched by name. Other levels of optimization and targets have other nodes, whose names may be the same:
+    `tilewright.compare` knows which belong together.
+
     Args:
         left: one executor.
         right: another, of the same or of another graph.

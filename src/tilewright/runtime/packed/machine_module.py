@@ -177,13 +177,16 @@ class MachineModule(Module):
         hint = did_you_mean(name, self._names) or f"functions: {', '.join(self._names)}"
         raise InputError(f"the virtual machine has no function '{name}'", hint=hint)
 
-    def _set_input(self, name: str, *arguments: Any) -> None:
+    def _check_count(self, name: str, arguments: Sequence[Any]) -> None:
         names = self.engine.parameter_names(self._check_name(name))
         if names is not None and len(names) != len(arguments):
             raise InputError(
                 f"'{name}' got {len(arguments)} arguments, expected {len(names)}: "
                 f"{', '.join(names) or 'none'}"
             )
+
+    def _set_input(self, name: str, *arguments: Any) -> None:
+        self._check_count(name, arguments)
         self._inputs[name] = tuple(map(kept, arguments))
         self._outputs.pop(name, None)
 
@@ -257,7 +260,7 @@ class MachineModule(Module):
                 f"'{saved_name}' is a function of the virtual machine",
                 hint="save it under another name",
             )
-        self._check_name(name)
+        self._check_count(name, arguments)
         engine, values = self.engine, tuple(map(kept, arguments))
 
         def saved() -> object:

@@ -137,7 +137,7 @@ class VirtualMachine(BoundToProcess):
             args: as for `set_input`.
             include_return: give back what the function gives; None otherwise.
             kwargs: as for `set_input`.
-        Raises: InputError for a name that a function of the module has.
+        Raises: InputError for a name that a function of the module has; as `set_input`.
         """
         placed = [kept_copy(value) for value in self._place(func_name, args, kwargs)]
         self.module["save_function"](func_name, saved_name, int(include_return), *placed)
@@ -174,7 +174,7 @@ class VirtualMachine(BoundToProcess):
         """Have `instrument` called before and after every call of a kernel; None ends it.
 
         It is called as `(function, symbol, before_run, result, *arguments)` and may answer
-        `InstrumentResult.SKIP_RUN` before, which leaves the call out.
+        `tilewright.runtime.InstrumentResult.SKIP_RUN` before, which leaves the call out.
 
         Raises: UserError for what cannot be called; InputError for a module whose kernels cannot be told
         apart.

@@ -6,6 +6,7 @@ import pytest
 import tvm_ffi
 
 from fakes.borrowed_tensors import call_with_borrowed
+from tilewright import runtime
 from tilewright.base.errors import InputError, UserError
 from tilewright.runtime.packed.devices import cpu, device
 from tilewright.runtime.packed.function_table import FunctionTable
@@ -263,6 +264,8 @@ def test_the_order_of_the_three_calls_matters() -> None:
 def test_a_wrong_number_of_inputs_is_an_error(arguments: tuple[np.ndarray, ...]) -> None:
     with pytest.raises(InputError, match="expected 2: a, b"):
         machine().set_input("add", *arguments)
+    with pytest.raises(InputError, match="expected 2: a, b"):
+        machine().save_function("add", "saved", *arguments)
 
 
 def test_a_saved_function_has_its_arguments() -> None:
@@ -282,6 +285,7 @@ def test_closures_are_called() -> None:
 
 
 def test_numbers_that_cross_the_border_are_those_of_tvm() -> None:
+    assert runtime.InstrumentResult is InstrumentResult
     assert {one.name: int(one) for one in InstrumentResult} == {"NO_OP": 0, "SKIP_RUN": 1}
     assert {one.name: int(one) for one in MemoryManager} == {"NAIVE": 1, "POOLED": 2}
 
