@@ -235,15 +235,16 @@ def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopNam
         ->
         if n <= 64: for i in 64: if i < n: S(i)
 
-    Raises: ScheduleError for a length that is known, unless a guard around the loop says that it is at most `extent`, and
-    for a loop of workgroups.
+    Raises: ScheduleError for a length that is known, unless its bounds or a guard around the loop say that it is at most
+    `extent`, and for a loop of workgroups.
     """
     old = tree.find_inside(kernel, loop)
     check_fixed((old,), old.body)
     if isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' runs {old.extent} times in every call")
     facts = known_facts(tree.path_to(kernel.body, old) or ())
-    if not any(a == old.extent and isinstance(b, int) and b <= extent for a, b in facts):
+    limits = [symbolic.bounds(old.extent)[1], *(b for a, b in facts if a == old.extent)]
+    if not any(isinstance(limit, int) and limit <= extent for limit in limits):
         raise ScheduleError(f"nothing says that '{loop}' runs at most {extent} times")
     wide = _run_of(old, extent, old.body)
     inside = guard(tree.reference(wide.var), old.extent, wide.body)

@@ -279,8 +279,7 @@ def _with_joined_axes(s: Schedule, body: Body) -> Body:
     joined: list[Statement] = []
     for statement in body:
         if isinstance(statement, For):
-            nest = [loop.var.name for loop in perfect_nest(statement)]
-            names = fuse_contiguous(s, nest)
+            names = fuse_contiguous(s, [x.var.name for x in perfect_nest(statement)])
             _with_joined_axes(s, find(s.kernel, names[-1]).body)
             joined.append(find(s.kernel, names[0]))
         else:
@@ -362,8 +361,7 @@ def schedule_pass(
         vectorize_loop(s, name, lanes, vectors, machine)
         return
     before_all = s.kernel
-    width = lanes * vectors
-    outer, inner = cut(s, name, width, f"{name}_o", f"{name}_w")
+    outer, inner = cut(s, name, lanes * vectors, f"{name}_o", f"{name}_w")
     if isinstance(extent, int) and extent <= written_out * lanes:
         s.apply(do.unroll, outer)
     starts: list[str] = []
@@ -398,9 +396,8 @@ def _lanes_of_wide(
     slow = [*stores(body), *(x for x in loads(body) if x.buffer.dtype.bits < f32.bits)]
     vector, lane = cut(s, name, lanes, "v", "lane")
     parts = [*s.apply(do.partition, vector, wide.above // lanes)]
-    may_be_whole = wide.most % lanes == 0
     is_slow = any(x.buffer.space is Space.DEVICE for x in slow)
-    if may_be_whole and is_slow and not machine.has_masks:
+    if wide.most % lanes == 0 and is_slow and not machine.has_masks:
         last = parts.pop()
         cases = s.apply(do.version, last[vector], wide.length, wide.most)
         parts += map(last.then, cases)
@@ -411,17 +408,21 @@ def _lanes_of_wide(
 
 
 def _lanes_of_parts(s: Schedule, outer: str, inner: str, lanes: int) -> None:
-    """Whole groups of vectors in a loop of their own, in which nothing is asked and no constant gives way to those of the rest."""
+    """Whole groups of vectors in a loop of their own, in which nothing is asked and no constant gives way to those of the rest.
+
+    The rest is there or not in all rows of a call alike: it is no loop, which would change what is asked.
+    """
     loop = find(s.kernel, inner)
     found = guard_of(loop)
     assert isinstance(loop.extent, int), "vectors in a group"
     if found is None:  # groups are surely whole
         lanes_of(s, inner, lanes)
         return
-    parts = s.apply(do.partition, outer, symbolic.floordiv(found[2], loop.extent))
-    for part in parts:
+    for part in s.apply(do.partition, outer, symbolic.floordiv(found[2], loop.extent)):
         s.apply(do.settle_tests, part[outer])
         name = part[inner]
+        if s.attempt(do.widen, part[outer], 1):
+            s.apply(do.unroll, part[outer])
         if guard_of(find(s.kernel, name)) is None or not _lanes_of_rest(s, name, lanes):
             lanes_of(s, name, lanes)
 

@@ -265,6 +265,14 @@ def test_widen_runs_a_known_number_of_times_where_a_guard_says_how_many(size: in
     assert_same(doubled(N), widen(kernel, "i_2", 8), {"N": size})
 
 
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 8])
+def test_widen_needs_no_guard_where_the_bounds_of_a_length_say_how_many(size: int) -> None:
+    kernel = partition(split(doubled(N), "i", 4), "i_o", N // 4)
+    changed = widen(kernel, "i_o_2", 1)
+    assert [x.extent for x in loops(changed.body)][2:] == [1, 4]
+    assert_same(doubled(N), changed, {"N": size})
+
+
 def test_widen_refuses_a_length_that_is_known_or_may_be_larger() -> None:
     with pytest.raises(ScheduleError, match="runs 8 times in every call"):
         widen(doubled(8), "i", 8)

@@ -366,7 +366,7 @@ def test_of_rows_in_registers_only_the_last_vector_has_a_mask() -> None:
     for machine, has_stores_of_whole_vectors in ((V4, False), (V3, True)):
         done, lanes = schedule(naive, machine), machine.lanes(f32)
         said = {name: [of for n, of in done.trace if n == name] for name, _ in done.trace}
-        assert {of["extent"] for of in said["widen"]} == {3 * lanes, 4 * lanes}
+        assert {of["extent"] for of in said["widen"]} == {1, 3 * lanes, 4 * lanes}
         assert {2, 3} <= {of["at"] for of in said["partition"]}
         least = {of["least"] for of in said["version"]}
         whole = {3 * lanes, 4 * lanes}
@@ -425,6 +425,33 @@ def test_whole_vectors_of_a_pass_have_a_loop_without_tests() -> None:
         assert not any(isinstance(x, If) for group in groups for x in walk(group.body))
         for length in (4 * lanes, 4 * lanes + 1, 7 * lanes, 8 * lanes, 9 * lanes - 1):
             assert_same(naive, done, {"M": 2, "N": length})
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [f16, bf16, f32], ids=str)
+def test_what_groups_of_vectors_leave_of_a_row_is_no_loop(
+    dtype: DType, threads: int
+) -> None:
+    """It is there or not, in all rows of a call alike, and so are the masks of its last vector."""
+    naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}, dtype)
+    done = schedule(naive, V3, threads=threads)
+    around = {x.var.name: x for x in loops(done.body) if x.extent == 1}
+    assert any(
+        isinstance(x.body[0], If) and any(True for _ in loops(x.body))
+        for x in around.values()
+    )
+    whole = symbolic.floordiv(N, 32)
+    assert not any(x.extent == symbolic.ceildiv(N, 32) - whole for x in loops(done.body))
+    numbers = np.random.default_rng(5).standard_normal((3, 127)).astype(dtype.numpy)
+    for length in (33, 40, 63, 64, 65, 95, 127):
+        x = numbers[:, :length].copy()
+        x[0, -1], x[1, 0], x[2, -1] = np.inf, np.nan, -np.inf
+        made = [np.zeros_like(x), np.zeros_like(x)]
+        with np.errstate(invalid="ignore"):
+            for kernel, y in zip((naive, done), made, strict=True):
+                evaluate(kernel, [x, y], {"M": 3, "N": length})
+        wanted, got = (y.astype(np.float64) for y in made)
+        np.testing.assert_allclose(got, wanted, rtol=1e-2 if dtype is not f32 else 1e-5)
 
 
 def test_vectors_behind_the_end_of_a_row_of_open_length_have_no_code() -> None:
