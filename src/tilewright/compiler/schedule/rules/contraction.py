@@ -44,6 +44,7 @@ from tilewright.compiler.schedule.rules.workgroups import (
     Grid,
     block,
     cut,
+    ends_open,
     fuse_all,
     halved,
     parts_of,
@@ -393,13 +394,12 @@ class ContractionSite:
         """Own code for the last panel and the last rows of a nest."""
         s = self.s
         lane = nest[self.lane]
-        found = guard_of(find(s.kernel, lane))
-        tail = "exact" if found is None or isinstance(found[2], int) else "guarded"
+        tail = "guarded" if ends_open(find(s.kernel, lane)) else "exact"
         cut = s.parts(do.specialize, lane, nest[self.inside_panel], tail)
         parts = [nest.then(part) for part in cut]
         if tail == "guarded":
             # Of columns that are read where they lie, in the place of such a panel, half of a half may be left, too.
-            times, top = 2 if self.rest else 1, self.inside_panel
+            times, top = 2 if self.rest or self.shape.is_one_row else 1, self.inside_panel
             parts = [
                 p
                 for part in parts

@@ -14,12 +14,12 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.record import record
 from tilewright.compiler.analysis.strides import stride
-from tilewright.compiler.kernel.ir import For, LoopKind, Space
-from tilewright.compiler.kernel.rewrite import buffers_read, loads, loops
+from tilewright.compiler.kernel.ir import For, LoopKind, Space, Store
+from tilewright.compiler.kernel.rewrite import buffers_read, loads, loops, only_statement
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost
-from tilewright.compiler.schedule.primitives.tails import guard_of
-from tilewright.compiler.schedule.rules.workgroups import cut, divided
+from tilewright.compiler.schedule.handles import Piece
+from tilewright.compiler.schedule.rules.workgroups import cut, divided, ends_open
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain, find
 
@@ -110,13 +110,8 @@ def _split_sum(s: Schedule, lane: str, ways: int) -> None:
 
 def _total_in(s: Schedule, lane: str) -> str:
     """The accumulator that the sum inside `lane` updates."""
-    for loop in loops(find(s.kernel, lane).body):
-        if loop.reduction:
-            for statement in loop.body:
-                name = getattr(getattr(statement, "buffer", None), "name", None)
-                if isinstance(name, str):
-                    return name
-    raise AssertionError("a contraction without a sum")
+    sums = (loop for loop in loops(find(s.kernel, lane).body) if loop.reduction)
+    return next(x.buffer.name for loop in sums for x in loop.body if isinstance(x, Store))
 
 
 def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -237,16 +232,14 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
     if len(tile) < depth:
         raise ScheduleError(f"the tile inside '{step}' is not a perfect nest")
     vector = tile[-2]
-    rights = [name for name in (micro.right, micro.rest) if name]
-    if micro.streams > 1:
-        for right in rights:
-            s.attempt(do.cache_read, right, vector)  # nothing of it is used twice
-    else:
-        for right in rights:
-            s.attempt(do.cache_read, right, tile[0])
-        if len(tile) > 2:
-            s.attempt(do.cache_read, micro.left, vector)
+    # Of panels side by side nothing is used twice.
+    once = vector if micro.streams > 1 else tile[0]
+    for right in filter(None, (micro.right, micro.rest)):
+        s.attempt(do.cache_read, right, once)
+    if micro.streams == 1 and len(tile) > 2:
+        s.attempt(do.cache_read, micro.left, vector)
     s.apply(do.drop_guards, step)
+    _load_whole_half(s, step)
     if micro.interleaved and s.attempt(do.term_by_term, tile[-1]):
         s.apply(do.fission, tile[0], len(tile))
         s.note("the numbers of a word are multiplied in turn, each with all vectors")
@@ -260,6 +253,21 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
             s.apply(do.unroll, name)
 
 
+def _load_whole_half(s: Schedule, step: str) -> None:
+    """Of vectors of which only a call knows how many are there, more than half are: a mask would take a register for each."""
+    for loop in loops((find(s.kernel, step),)):
+        lane, count = only_statement(loop.body), loop.extent
+        if ends_open(lane) and isinstance(count, int) and count > 1:
+            _settled_half(s, loop.var.name, count)
+
+
+def _settled_half(s: Schedule, vector: str, count: int) -> tuple[Piece, Piece]:
+    """Vectors side by side in two halves; the first asks nothing where what is known of the tile answers it."""
+    whole, last = s.apply(do.partition, vector, -(-count // 2))
+    s.apply(do.settle_tests, whole[vector])
+    return whole, last
+
+
 # --- everything else ---------------------------------------------------------------------------
 
 
@@ -271,9 +279,7 @@ def _without_masks(s: Schedule, top: str, depth: int, micro: MicroKernel) -> lis
     """
     nest = chain(find(s.kernel, top))[:depth]
     names, vectors = [loop.var.name for loop in nest], nest[-2].extent
-    found = guard_of(nest[-1])
-    is_open = found is not None and not isinstance(found[2], int)
-    if not is_open or not isinstance(vectors, int) or _is_heavy(nest):
+    if not ends_open(nest[-1]) or not isinstance(vectors, int) or _is_heavy(nest):
         return [top]
     *rows, vector, lane = names
     if vectors == 1:
@@ -282,9 +288,8 @@ def _without_masks(s: Schedule, top: str, depth: int, micro: MicroKernel) -> lis
     before = s.kernel
     try:
         s.apply(do.reorder, [vector, *rows, lane])
-        whole, last = s.apply(do.partition, vector, -(-vectors // 2))
-        s.apply(do.settle_tests, whole[vector])
-        if guard_of(find(s.kernel, whole[lane])) is None:
+        whole, last = _settled_half(s, vector, vectors)
+        if not ends_open(find(s.kernel, whole[lane])):
             return [whole[vector], last[vector]]
     except ScheduleError:
         pass
@@ -304,12 +309,11 @@ def _schedule_plain(s: Schedule, top: str, depth: int) -> None:
     """Initial values and epilogues: vectors, written out unless that would be long."""
     nest = chain(find(s.kernel, top))
     tile = [x.var.name for x in nest[:depth]]
-    if _is_heavy(nest[:depth]):
+    is_heavy = _is_heavy(nest[:depth])
+    if is_heavy:
         _spill(s, top)
-        s.apply(do.unroll, tile[-2])
-    else:
-        for name in tile[:-1]:
-            s.apply(do.unroll, name)
+    for name in tile[-2:-1] if is_heavy else tile[:-1]:
+        s.apply(do.unroll, name)
     for loop in nest[depth:]:
         if isinstance(loop.extent, int):
             s.attempt(do.unroll, loop.var.name)

@@ -13,7 +13,7 @@ from tilewright.base import symbolic
 from tilewright.base.record import record
 from tilewright.compiler.analysis.dependence import lines_of_an_iteration
 from tilewright.compiler.analysis.sizes import estimate, trip_count
-from tilewright.compiler.kernel.ir import For, Kernel
+from tilewright.compiler.kernel.ir import For, Kernel, Statement
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.primitives.tails import guard_of
@@ -188,6 +188,12 @@ def iterations(
     nest = [find(s.kernel, name) for name in names if name not in known]
     count = math.prod(known[name] for name in names if name in known)
     return count * trip_count(nest, dict.fromkeys(names, 0))
+
+
+def ends_open(loop: Statement | None) -> bool:
+    """Whether it is a loop in which a guard, by a size that only a call knows, decides which of its iterations are there."""
+    found = guard_of(loop) if isinstance(loop, For) else None
+    return found is not None and not isinstance(found[2], int)
 
 
 def halved(

@@ -11,7 +11,7 @@ from tilewright.base.symbolic import Dim, symbol, symbols
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.grid import grid_loops
-from tilewright.compiler.kernel.ir import If, Kernel, Space, walk
+from tilewright.compiler.kernel.ir import For, If, Kernel, LoopKind, Space, walk
 from tilewright.compiler.kernel.rewrite import buffers_written, loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
@@ -103,5 +103,12 @@ def test_one_row_of_an_open_number_of_columns_asks_for_their_end_behind_whole_pa
     steps = [loop for loop in loops(done.body) if loop.reduction]
     assert not any(isinstance(x, If) for x in walk(steps[0].body))
     assert {b.space for x in steps for b in buffers_written((x,))} == {Space.REGISTER}
-    for columns in (1, 31, 64, 65, 130):
+    masked = [
+        outer.extent
+        for outer in loops(done.body)
+        if outer.kind is LoopKind.UNROLL and isinstance(outer.body[0], For)
+        if any(isinstance(x, If) for x in outer.body[0].body)
+    ]
+    assert max(masked) == 4  # of eight vectors
+    for columns in (1, 9, 31, 40, 64, 65, 130):
         assert_same(naive, done, {"N": columns})
