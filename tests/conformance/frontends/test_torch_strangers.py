@@ -585,3 +585,14 @@ class Neighbours(nn.Module):
 def test_a_sparse_buffer_is_refused_by_its_name() -> None:
     with pytest.raises(tw.ModelError, match=r"adjacent.*layout torch\.sparse_coo"):
         tw.compile(Neighbours().eval(), args=(torch.randn(5, 4),))
+
+
+def among_unsorted(x: Any, edges: Any) -> Any:
+    held = [(row, row.argsort(-1)) for row in (edges[0], edges)]
+    places = [torch.searchsorted(row, x, sorter=order) for row, order in held]
+    return *places, torch.searchsorted(edges, x, right=True, sorter=held[1][1])
+
+
+def test_places_among_edges_that_are_read_in_a_given_order() -> None:
+    edges = torch.tensor([[2.0, -1.0, 0.5], [0.5, 0.25, 0.5]])
+    same(among_unsorted, [(torch.tensor([[0.5, -3.0], [0.5, 9.0]]), edges)])

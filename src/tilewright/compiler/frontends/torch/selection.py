@@ -191,7 +191,8 @@ def _bucketize(call: Call) -> Tensor:
 def _search_sorted(call: Call) -> Tensor:
     edges = call.tensor("sorted_sequence")
     if call.has("sorter"):
-        raise UnsupportedError("a sorter is not supported")
+        places, last = call.tensor("sorter"), edges.rank - 1
+        edges = call.op("gather_elements", edges, places, axis=last, from_end=False)
     return _places_among(call, call.operand("self", edges.dtype), edges)
 
 
