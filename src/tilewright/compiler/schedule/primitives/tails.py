@@ -24,7 +24,10 @@ from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
+    dim_symbols,
+    loops,
     map_body,
+    payloads,
     rename_loops,
     replace_buffers,
     stores,
@@ -210,13 +213,15 @@ def trim(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         ->
         for i in m: t = S(i); y[i] = t
 
-    Raises: ScheduleError if there is no such guard, or if what stands outside it is seen.
+    Raises: ScheduleError if there is no such guard, if memory says how large m is, or if what stands outside it is seen.
     """
     old = tree.find(kernel, loop)
     found = guard_of(old)
     if found is None or found[1] != 0:
         raise ScheduleError(f"'{loop}' has no guard on its own index")
     condition, _, limit = found
+    if any(payloads(limit)):
+        raise ScheduleError(f"memory says how many iterations '{loop}' has")
     if not within(limit, old.extent + 1):
         raise ScheduleError(f"nothing says that '{loop}' has as many as {limit} iterations")
     _check_private_outside(old, condition)
@@ -265,15 +270,18 @@ def _check_private_outside(loop: ir.For, condition: ir.Expression) -> None:
 
 
 def guard_of(loop: ir.For) -> tuple[ir.Expression, Dim, Dim] | None:
-    """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n."""
+    """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n, both the same all through it."""
     if isinstance(loop.extent, int) and loop.extent < 1:
         return None
+    own = {x.var.name for x in loops((loop,))}
     for condition in (s.condition for s in ir.walk(loop.body) if isinstance(s, ir.If)):
         sides = guard_sides(condition)
         if sides is None or (at := symbolic.linear(sides[0], loop.var.name)) is None:
             continue
         step = loop.extent if isinstance(loop.extent, int) else 0
-        if at[0] == 1 and (at[1] == 0 or (step and symbolic.is_multiple(at[1], step))):
+        is_step = at[1] == 0 or (step and symbolic.is_multiple(at[1], step))
+        apart = (s.name for x in (at[1], sides[1]) for s in dim_symbols(x))
+        if at[0] == 1 and is_step and own.isdisjoint(apart):
             return condition, at[1], sides[1]
     return None
 

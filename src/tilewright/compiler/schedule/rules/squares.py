@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import facts_of, index_sides
+from tilewright.compiler.analysis.accesses import facts_where
 from tilewright.compiler.kernel.ir import Compare, For, Index
 from tilewright.compiler.kernel.rewrite import expressions, loads, loops, subexpressions
 from tilewright.compiler.schedule import primitives as do
@@ -54,10 +54,9 @@ def _decided_from(loop: For) -> int:
     """The iteration in the first half of a loop from which on tests that it changes are decided; 0 where there are none."""
     most = loop.extent // 2 if isinstance(loop.extent, int) else 0
     tests = [x for x in expressions(loop.body) if most and isinstance(x, Compare)]
-    asked = [(x.op, sides) for x in tests if (sides := index_sides(x)) is not None]
-    facts = [fact for op, sides in asked for fact in facts_of(op, *sides)]
+    facts = (fact for test in tests for fact in facts_where(test))
     found = (_decided_at(high - low, loop.var.name) for low, high in facts)
-    return max((n for n in found if n <= most), default=0)
+    return max((n for n in found if 0 < n <= most), default=0)
 
 
 def _decided_at(value: Dim, name: str) -> int:

@@ -405,6 +405,31 @@ def test_trim_refuses_what_somebody_sees(text: str, message: str) -> None:
         trim(parse_kernel(text), "i")
 
 
+@pytest.mark.parametrize("change", [trim, specialize], ids=["trim", "specialize"])
+@pytest.mark.parametrize("test", ["i) < index<i64>(j", "i + 16*j) < index<i64>(n"])
+def test_a_guard_that_differs_inside_a_loop_is_none_of_the_loop(change, test: str) -> None:
+    text = f"""kernel triangle(write y: f32[16, 8], *, n: 1..16):
+    for i in range(16):
+        for j in range(8):
+            if (index<i64>({test})):
+                y[i, j] = 1.0
+"""
+    with pytest.raises(ScheduleError, match="'i' has no guard"):
+        change(parse_kernel(text), "i")
+
+
+def test_trim_reads_no_memory_to_know_how_far_a_loop_goes() -> None:
+    kernel = parse_kernel(
+        """kernel counted(read m: i64[1], write y: f32[16]):
+    for i in range(16):
+        if (index<i64>(i) < index<i64>(max(min(<m[0]>, 16), 0))):
+            y[i] = 1.0
+"""
+    )
+    with pytest.raises(ScheduleError, match="memory says how many iterations 'i' has"):
+        trim(kernel, "i")
+
+
 def test_split_powers_needs_a_bound() -> None:
     with pytest.raises(ScheduleError, match="not below twice the power of two 4"):
         split_powers(doubled(10), "i", 4)
