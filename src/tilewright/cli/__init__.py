@@ -7,7 +7,9 @@ as `error: …` with exit code 1 (and a traceback if `TILEWRIGHT_DEBUG` is set);
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import importlib
 import logging
 import os
@@ -149,6 +151,8 @@ def root() -> None:
 def main() -> None:
     """The entry point of the `tilewright` command."""
     keep_interrupts()
+    # Python looks for garbage at the end, too: after a compilation for a second, in which the system frees all anyway.
+    atexit.register(gc.freeze)
     try:
         prepare_streams()
         code = _run()

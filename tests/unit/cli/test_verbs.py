@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -282,6 +283,28 @@ def test_ctrl_c_at_the_beginning_and_at_the_end_is_no_traceback(
     )
     assert done.returncode in (130, -signal.SIGINT), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_a_verb_leaves_is_not_searched_for_garbage_at_the_end() -> None:
+    """A compiled model is a million objects: the last look at them all took longer than the verb."""
+    script = (
+        "import atexit, gc, sys\n"
+        "from tilewright.cli import main\n"
+        "def left(): print('to be looked at:', len(gc.get_objects()))\n"
+        "atexit.register(left)\n"
+        "print('before:', len(gc.get_objects()) > 1000)\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    found = re.search(r"before: True\n.*\nto be looked at: (\d+)\n", done.stdout)
+    assert found is not None
+    assert int(found[1]) < 100
 
 
 @pytest.mark.slow
