@@ -329,21 +329,29 @@ def _rows(arch: str) -> dict[str, _Cpu]:
     return rows
 
 
-# What people ask for, because modules of it are run here.
-_MADE_ELSEWHERE: Final = {
-    "cuda": "NVIDIA's GPUs",
-    "nvptx64": "NVIDIA's GPUs",
+# What people ask for, by the names of other compilers: of some, modules are run here.
+_RUN_HERE: Final = {
+    **dict.fromkeys(("cuda", "nvptx", "nvptx64", "ptx"), "code for NVIDIA's GPUs"),
     "vmvx": "IREE's bytecode of kernels",
 }
+_MADE_ELSEWHERE: Final = {
+    **dict.fromkeys(("wasm", "wasm32", "wasm64", "webassembly"), "WebAssembly"),
+    **dict.fromkeys(("rocm", "hip", "amdgpu", "amdgcn"), "code for AMD's GPUs"),
+    **dict.fromkeys(("vulkan", "spirv", "spirv64"), "code for GPUs (Vulkan)"),
+    "opencl": "code for GPUs (OpenCL)", "metal": "code for GPUs (Metal)", "webgpu": "code for GPUs (WebGPU)",
+    "gpu": "code for GPUs", "hexagon": "code for Hexagon",
+}  # fmt: skip
 
 
 def _unknown_architecture(name: str, word: str) -> TargetError:
     known = f"known: {' '.join(sorted(_CPUS))}"
-    machine = _MADE_ELSEWHERE.get(name.lower())
-    if machine is None:
-        hint = _closest_targets(word) or known
+    asked = name.lower()
+    if asked in _RUN_HERE:
+        hint = f"{_RUN_HERE[asked]} is not made here, that of other compilers can be loaded; {known}"
+    elif asked in _MADE_ELSEWHERE:
+        hint = f"{_MADE_ELSEWHERE[asked]} is not made here; {known}"
     else:
-        hint = f"code for {machine} is not made here, that of other compilers can be loaded; {known}"
+        hint = _closest_targets(word) or known
     return TargetError(f"unknown architecture '{name}'", hint=hint)
 
 

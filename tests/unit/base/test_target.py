@@ -96,7 +96,21 @@ def test_a_feature_goes_with_what_rests_on_it_and_comes_with_what_it_rests_on() 
             "cuda",
             "'cuda'\nhint: code for NVIDIA's GPUs is not made here, that of other compilers",
         ),
-        ("vmvx", "IREE's bytecode of kernels is not made here"),
+        (
+            "vmvx",
+            "'vmvx'\nhint: IREE's bytecode of kernels is not made here, that of other compilers can be loaded; known: a",
+        ),
+        (
+            "wasm32-unknown-emscripten",
+            "'wasm32'\nhint: WebAssembly is not made here; known: a",
+        ),
+        (
+            "opencl -device=mali",
+            "'opencl'\nhint: code for GPUs (OpenCL) is not made here; known",
+        ),
+        ("vulkan-spirv", "code for GPUs (Vulkan) is not made here; known"),
+        ("rocm", "code for AMD's GPUs is not made here; known"),
+        ("gpu", "code for GPUs is not made here; known"),
         ("x86_64-beos", "unknown system 'beos'"),
         (
             "x86_64-v9",
