@@ -472,13 +472,14 @@ class ContractionShape:
         batches = self.batches * (1 if self._fits(tiling) else _product(self.panels))
         rows, columns = math.prod(tiling.rows), tiling.columns * tiling.streams
         unit = max(
+            1e-3,  # of sums without steps, too
             2 * rows * columns * self.depth * self.machine.elements.flop,
             self._panel_bytes(tiling) * self.machine.ns_per_byte / max(1, tiles),
         )
         least = _LONGER * self.machine.workgroup_ns
         whole = unit * panels * tiles * batches
         work = min(max(least, whole / (8 * self.threads)), 10 * least)
-        units = max(1, round(work / max(unit, 1e-3)))
+        units = max(1, round(work / unit))
         if tiles * rows == 1 and self.threads > 1:
             units = min(units, self._panels_of_a_thread(panels, batches, whole))
         return units, unit

@@ -124,6 +124,12 @@ def test_a_dozen_products_are_shared_by_threads_alike(machine: MachineModel) -> 
         assert_same(naive, done, {"B": matrices, "M": 7, "K": 3, "N": panel + 3})
 
 
+def test_products_without_steps_which_take_no_time_are_shared_out() -> None:
+    shapes = [(B, 3, 0), (B, 1, 0, 16)]
+    naive = op_kernel("contract", shapes, (B, 3, 5), product_in_panels(*shapes, 5))
+    assert_same(naive, schedule(naive, V3, threads=2), {"B": 4})
+
+
 @pytest.mark.thinned(13)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize("batch", [(B,), (3, B), (A, B)], ids=str)
