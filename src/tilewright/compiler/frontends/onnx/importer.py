@@ -141,10 +141,10 @@ class Importer:
         proto = self.model.proto.graph
         try:
             self._functions = functions_of(self.model.proto)
-            scope = Scope(opset_versions(self.model.proto))
         except ModelError as error:
             self._problem(None, "", error)
             return
+        scope = Scope(opset_versions(self.model.proto))
         self._check_opset(scope.opsets.get(""))
         for info in (*proto.value_info, *proto.output):
             self._types[text_of(info.name)] = info
@@ -496,7 +496,7 @@ class Importer:
         """Import a function body in place of its call; it sees nothing but its inputs."""
         default = ((text_of(a.name), a) for a in function.attribute_proto)
         defaults = by_name(default, "attribute")
-        own = imported(function.opset_import)
+        own = imported(function)
         scope = Scope(
             {**outer.opsets, **own},
             attributes=defaults | dict(attributes),

@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.onnx.model import (
     Source,
     metadata_of,
     open_model,
+    warn_of_versions,
 )
 from tilewright.compiler.frontends.onnx.signature import (
     InputShapes,
@@ -122,6 +123,7 @@ def import_model(
 
     Raises: UserError when `input_shapes` or `input_values` do not fit the model.
     """
+    warn_of_versions(model)
     return until_settled(
         lambda assumed: _run(Importer(model, input_shapes, input_values, assumed, items))
     )

@@ -16,6 +16,7 @@ from typing import Final, final
 from google.protobuf.message import DecodeError
 from onnx import FunctionProto, ModelProto, OperatorSetIdProto, defs
 
+from tilewright.base.diagnostics import warn
 from tilewright.base.errors import ModelError
 from tilewright.base.file_kinds import COMPILE, kind_of
 from tilewright.base.input_file import why_no_file
@@ -119,10 +120,13 @@ def _remedy(file: str) -> str:
     )
 
 
-def imported(entries: Iterable[OperatorSetIdProto]) -> dict[str, int]:
-    """Version per domain.  Raises: ModelError for a domain of two versions, which readers take differently."""
-    pairs = ((normal_domain(text_of(e.domain)), int(e.version)) for e in entries)
-    return by_name(pairs, "opset of domain")
+def imported(function: FunctionProto) -> dict[str, int]:
+    """Version per domain of a function.  Raises: ModelError for a domain of two versions, which readers take differently."""
+    return by_name(_versions(function.opset_import), "opset of domain")
+
+
+def _versions(entries: Iterable[OperatorSetIdProto]) -> list[tuple[str, int]]:
+    return [(normal_domain(text_of(e.domain)), int(e.version)) for e in entries]
 
 
 def functions_of(proto: ModelProto) -> dict[tuple[str, str, str], FunctionProto]:
@@ -136,11 +140,24 @@ def functions_of(proto: ModelProto) -> dict[tuple[str, str, str], FunctionProto]
 
 
 def opset_versions(proto: ModelProto) -> dict[str, int]:
-    """Version per domain; ONNX itself is the empty domain.  Raises: ModelError as `imported`."""
-    found = imported(proto.opset_import)
+    """Version per domain, the last one that the model names, as in onnxruntime; ONNX itself is the empty domain."""
+    found = dict(_versions(proto.opset_import))
     if not found and proto.ir_version < 3:
         return {"": 1}
     return found
+
+
+def warn_of_versions(model: OpenModel) -> None:
+    """Warn of domains that a model imports at several versions: other readers may take another one."""
+    for domain, taken in opset_versions(model.proto).items():
+        named = [v for d, v in _versions(model.proto.opset_import) if d == domain]
+        others = dict.fromkeys(str(version) for version in named if version != taken)
+        if others:
+            warn(
+                f"{model.file}: opset {taken} of domain '{domain or 'ai.onnx'}' is taken, the last that the model "
+                f"imports; it imports {' and '.join(others)}, too\n"
+                "hint: keep one entry of opset_import for each domain"
+            )
 
 
 def defaults_of(proto: ModelProto) -> frozenset[str]:

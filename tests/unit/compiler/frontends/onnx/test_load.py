@@ -508,6 +508,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.filterwarnings("ignore:.*opset .* is taken, the last")
 @pytest.mark.parametrize("seed", range(4))
 def test_corrupt_models_give_a_model_error_and_nothing_else(seed: int) -> None:
     rng = random.Random(seed)

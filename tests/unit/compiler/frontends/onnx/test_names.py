@@ -1,15 +1,18 @@
-"""Names that stand for two things: readers take one or the other, so models with them are refused."""
+"""Names that stand for two things: readers take one or the other, so models with them are refused, or warned of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx
 import pytest
 from onnx import FunctionProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx import load
+from tilewright.compiler.graph.evaluator import evaluate
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
 
@@ -44,12 +47,6 @@ def with_defaults() -> FunctionProto:
     return made
 
 
-def two_versions() -> onnx.ModelProto:
-    made = model([helper.make_node("Neg", ["x"], ["y"])])
-    made.opset_import.append(helper.make_opsetid("ai.onnx", 11))
-    return made
-
-
 def loop_of_one_name() -> onnx.ModelProto:
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Neg", ["i"], ["v"])],
@@ -69,17 +66,59 @@ def loop_of_one_name() -> onnx.ModelProto:
     ("made", "told"),
     [
         (call(function("Neg"), function("Relu")), "function 'own::F' is there twice"),
-        (two_versions(), "opset of domain '' is there twice"),
         (call(function(opsets=[*OPSETS, helper.make_opsetid("", 11)])), "opset of domain ''"),
         (call(function(inputs=["a", "a"]), operands=["x", "x"]), "input 'a' is there twice"),
         (call(with_defaults()), "attribute 'k' is there twice"),
         (loop_of_one_name(), "input 'i' is there twice"),
     ],
-    ids=["functions", "opsets", "opsets of a function", "operands", "defaults", "loop"],
+    ids=["functions", "opsets of a function", "operands", "defaults", "loop"],
 )  # fmt: skip
 def test_a_name_that_stands_for_two_is_refused(made: onnx.ModelProto, told: str) -> None:
     with pytest.raises(ModelError, match=told):
         load(made)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        [("", 11), ("ai.onnx", 13)],
+        [("ai.onnx", 11), ("", 13)],
+        [("", 11), ("", 13)],
+        [("", 13), ("", 11)],
+        [("", 13), ("ai.onnx", 11)],
+    ],
+)
+def test_the_last_opset_of_a_domain_is_taken_as_onnxruntime_does(
+    imports: list[tuple[str, int]],
+) -> None:
+    """Up to opset 12 Softmax goes over all axes from the first on."""
+    ort = pytest.importorskip("onnxruntime")
+    graph = helper.make_graph(
+        [helper.make_node("Softmax", ["x"], ["y"])],
+        "g",
+        [value("x", 1, 2, 3)],
+        [value("y", 1, 2, 3)],
+    )
+    made = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(*each) for each in imports]
+    )
+    made.ir_version = 8
+    x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+    session = ort.InferenceSession(
+        made.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    taken, other = imports[1][1], imports[0][1]
+    told = f"opset {taken} of domain 'ai.onnx' is taken, the last .* imports {other}, too\nhint: keep one"
+    with pytest.warns(TilewrightWarning, match=told):
+        found = evaluate(load(made), [x])
+    np.testing.assert_allclose(found[0], session.run(None, {"x": x})[0], rtol=1e-5)
+
+
+def test_a_domain_nobody_reads_may_have_two_versions() -> None:
+    made = model([helper.make_node("Neg", ["x"], ["y"])])
+    made.opset_import.append(helper.make_opsetid("own", 2))
+    with pytest.warns(TilewrightWarning, match="opset 2 of domain 'own' is taken"):
+        assert len(load(made).outputs) == 1
 
 
 def test_what_is_there_twice_and_the_same_is_taken() -> None:
