@@ -24,6 +24,7 @@ from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit import numbers_of_data
 from tilewright.compiler.frontends.kit.assumptions import Equality, equalities
+from tilewright.compiler.frontends.kit.problems import SkipNodeError
 from tilewright.compiler.frontends.kit.region import Region
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.graph.contents import Contents, Ratio, UndecidedError
@@ -44,6 +45,7 @@ class NodeMaker:
     __slots__ = (
         "_fresh",
         "_regions",
+        "_stand_ins",
         "_top",
         "assumptions",
         "elements",
@@ -55,6 +57,7 @@ class NodeMaker:
     def __init__(self, graph: Graph) -> None:
         self._top: Graph = graph
         self._regions: list[Region] = []
+        self._stand_ins: set[Value] = set()
         self._fresh: int = 0
         self.location: Location = UNKNOWN_LOCATION
         self.emitted: list[Node] = []
@@ -194,6 +197,12 @@ class NodeMaker:
         """The tensor of a graph value."""
         return Tensor(value.type, value.name, value=value)
 
+    def stand_in(self, type_: TensorType, name: str = "") -> Tensor:
+        """What stands for a result of which a problem left the type alone."""
+        value = Value(type_, name)
+        self._stand_ins.add(value)
+        return Tensor(type_, name, value, stand_in=True)
+
     # --- looking into tensors
 
     def contents(self, tensor: Tensor) -> Contents | None:
@@ -206,7 +215,10 @@ class NodeMaker:
             return None
 
     def need(self, tensor: Tensor) -> None:
-        """Note which inputs decide the elements of `tensor`, which should have been known."""
+        """Note which inputs decide the elements of `tensor`, which should have been known.
+
+        Raises: SkipNodeError where what stands for a result with a problem does: nobody knows what it will be.
+        """
         pending = [] if tensor.value is None else [tensor.value]
         seen: set[Value] = set()
         while pending:
@@ -214,6 +226,8 @@ class NodeMaker:
             if value in seen:
                 continue
             seen.add(value)
+            if value in self._stand_ins:
+                raise SkipNodeError("an input is unknown")
             if value.node is None:
                 self.needed.add(value.name)
             else:

@@ -39,6 +39,7 @@ _NAMES: Final[dict[str, tuple[int, str]]] = {
     "ints": (_A.INTS, "a list of ints"),
     "strings": (_A.STRINGS, "a list of strings"),
 }
+_WORDS: Final = {**dict(_NAMES.values()), _A.TYPE_PROTO: "a type"}
 # Models from before the type field became mandatory: the field that is set tells.
 _GUESS: Final = (_A.TENSOR, _A.GRAPH, _A.SPARSE_TENSOR, _A.STRING, _A.INT, _A.FLOAT)
 
@@ -54,6 +55,25 @@ def attribute_type(attribute: AttributeProto) -> int:
         if len(getattr(attribute, _FIELDS[code])):
             return code
     return _A.INTS
+
+
+def is_of_type(attribute: AttributeProto, code: int) -> bool:
+    """Whether an attribute is of a type; an empty list is one of any."""
+    actual = attribute_type(attribute)
+    if actual == code:
+        return True
+    is_list = actual in _REPEATED and code in _REPEATED
+    return is_list and not len(getattr(attribute, _FIELDS[actual]))
+
+
+def code_of(form: str) -> int:
+    """The number of a type of attributes."""
+    return _NAMES[form][0]
+
+
+def words_of(code: int) -> str:
+    """A type of attributes, in words."""
+    return _WORDS[code]
 
 
 def text_of(raw: object) -> str:
@@ -91,11 +111,7 @@ class AttributeReader:
         if attribute is None:
             return None
         code, words = _NAMES[form]
-        actual = attribute_type(attribute)
-        empty_list = actual in _REPEATED and code in _REPEATED
-        if actual != code and not (
-            empty_list and not len(getattr(attribute, _FIELDS[actual]))
-        ):
+        if not is_of_type(attribute, code):
             raise ModelError(f"attribute '{name}' is not {words}")
         return getattr(attribute, _FIELDS[code])
 

@@ -19,7 +19,6 @@ from onnx import (
     SparseTensorProto,
     TensorProto,
     ValueInfoProto,
-    defs,
 )
 
 import tilewright.compiler.frontends.onnx.extensions as extensions
@@ -43,6 +42,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.border import Border, Items
 from tilewright.compiler.frontends.onnx.call import Call, Checkpoint
+from tilewright.compiler.frontends.onnx.meanings import has_meaning, unknown_op
 from tilewright.compiler.frontends.onnx.model import (
     NEWEST_OPSET,
     OLDEST_OPSET,
@@ -53,6 +53,8 @@ from tilewright.compiler.frontends.onnx.model import (
     normal_domain,
     opset_versions,
 )
+from tilewright.compiler.frontends.onnx.node_copies import with_attributes, without
+from tilewright.compiler.frontends.onnx.node_faults import faults_of, unknown_output
 from tilewright.compiler.frontends.onnx.oldest_forms import as_of_oldest
 from tilewright.compiler.frontends.onnx.order import ordered
 from tilewright.compiler.frontends.onnx.row import Result, Row
@@ -68,6 +70,7 @@ from tilewright.compiler.frontends.onnx.signature import (
     described,
     fixed_value,
 )
+from tilewright.compiler.frontends.onnx.signatures import signature_of
 from tilewright.compiler.frontends.onnx.tensors import (
     initializer_array,
     is_same,
@@ -84,15 +87,8 @@ from tilewright.compiler.frontends.onnx.values import (
 from tilewright.compiler.graph.ir import Graph, Location, Value
 from tilewright.compiler.graph.schema import Array
 
-_OF_DOMAINS: Final = {
-    "com.microsoft.nchwc": "its weights are packed for one kind of processor: save the model with the "
-    "optimizations of ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL",
-}
 MAX_DEPTH: Final = 32
 _UNNAMED: Final = "model"  # the file's name is not the model's
-_TO_REGISTER: Final = (
-    "give it a meaning: tilewright.onnx_operators.register_function or .register_operator"
-)
 _TO_THE_HOST: Final = (
     "tilewright.onnx_backend.prepare(model) runs what the host computes, too"
 )
@@ -125,6 +121,8 @@ class Importer:
         self.weight_bytes: int = 0
         self._budget: int = MAX_NODES
         self._record: Record | None = None
+        # The bodies that the nodes which are imported now have taken in place.
+        self._entered: list[GraphProto] = []
         self._types: dict[str, ValueInfoProto] = {}
         self._functions: dict[tuple[str, str, str], FunctionProto] = {}
         self._input_shapes: InputShapes | None = input_shapes
@@ -301,27 +299,36 @@ class Importer:
         self.maker.location = self._location(full)
         if self._function(node) is None:
             self.records.append(record)
+        recorded, entered = len(self.records), len(self._entered)
         try:
-            results = self._import(node, scope, record, full)
+            results = self._import(node, scope, record)
             self._check_host()
             self._bind(node, scope, results)
-        except SkipNodeError:
-            self._bind_unknown(node, scope)
         except REFUSALS as error:
-            self._problem(record, full, refusal_of(error))
-            self._bind_unknown(node, scope)
+            if not isinstance(error, SkipNodeError):
+                self._problem(record, full, refusal_of(error))
+            # What was recorded of a body that was tried may be forgotten by now.
+            kept = self._entered[entered:] if len(self.records) > recorded else []
+            self._look_into(node, scope, kept)
+        del self._entered[entered:]
+        self._bind_unknown(node, scope)
         self._record, self.maker.emitted = outer_record, outer_emitted
 
-    def _bind(self, node: NodeProto, scope: Scope, results: Sequence[Held | None]) -> None:
+    def _bind(
+        self, node: NodeProto, scope: Scope, results: Sequence[Operand | None]
+    ) -> None:
         names = [text_of(n) for n in node.output]
         for index, name in enumerate(names):
             if not name:
                 continue
             held = results[index] if index < len(results) else None
             if held is None:
-                raise UnsupportedError(f"output {index + 1} ('{name}') is not supported")
+                self._note(UnsupportedError(unknown_output(index, name)))
+                continue
             if name in scope.names:
                 raise ModelError(f"value '{name}' is defined twice")
+            if isinstance(held, Unknown):
+                continue  # it may stand for a type that the model states
             scope.names[name] = held
             if isinstance(held, Tensor):
                 self._name(held, f"{scope.prefix}{name}")
@@ -338,26 +345,27 @@ class Importer:
             name = text_of(raw)
             if not name or name in scope.names:
                 continue
-            info = (
-                self._types.get(name) if scope.parent is None and not scope.depth else None
-            )
-            type_ = None if info is None else described(info.type)
-            scope.names[name] = (
-                Unknown()
-                if type_ is None
-                else Tensor(type_, name, Value(type_, name), stand_in=True)
-            )
+            is_outer = scope.parent is None and not scope.depth
+            info = self._types.get(name) if is_outer else None
+            scope.names[name] = Unknown() if info is None else self._stand_in(info)
 
-    def _operands(self, node: NodeProto, scope: Scope, record: Record) -> list[Held | None]:
-        found: list[Held | None] = []
-        unknown = False
+    def _stand_in(self, info: ValueInfoProto) -> Operand:
+        """What stands for a value that nobody makes: its type, where the model states it."""
+        type_ = described(info.type)
+        if type_ is None:
+            return Unknown()
+        return self.maker.stand_in(type_, text_of(info.name))
+
+    def _operands(
+        self, node: NodeProto, scope: Scope, record: Record
+    ) -> list[Operand | None]:
+        found: list[Operand | None] = []
         for raw in node.input:
             name = text_of(raw)
             operand: Operand | None = scope.lookup(name) if name else None
             if name and operand is None:
                 raise ModelError(f"input '{name}' is not defined before its use")
-            unknown = unknown or isinstance(operand, Unknown)
-            found.append(None if isinstance(operand, Unknown) else operand)
+            found.append(operand)
         tensors = [h for h in found if isinstance(h, Tensor)]
         record.dtypes = tuple(dict.fromkeys(t.dtype.name for t in tensors))
         record.dims = tuple(
@@ -368,25 +376,7 @@ class Importer:
                 for s in sorted(symbolic.symbols(d))
             )
         )
-        if unknown:
-            self._check_known(node, scope)
-            raise SkipNodeError("an input is unknown")
         return found
-
-    def _check_known(self, node: NodeProto, scope: Scope) -> None:
-        """For a node that cannot be imported now: at least its op must be known."""
-        domain, op = normal_domain(text_of(node.domain)), text_of(node.op_type)
-        if self._function(node) is None and not self._has_meaning(domain, op, scope):
-            raise self._unknown_op(domain, op)
-
-    def _has_meaning(self, domain: str, op: str, scope: Scope) -> bool:
-        opset = scope.opsets.get(domain, 1)
-        if table.find(domain, op, opset, of_text=True) is not None:
-            return True
-        if extensions.find_operator(domain, op, opset) is not None:
-            return True
-        schema = schema_of(domain, op, opset)
-        return schema is not None and bool(schema.all_function_opset_versions)
 
     def _function(self, node: NodeProto) -> FunctionProto | None:
         domain = normal_domain(text_of(node.domain))
@@ -394,21 +384,28 @@ class Importer:
         return self._functions.get(key) or extensions.find_function(*key)
 
     def _import(
-        self, node: NodeProto, scope: Scope, record: Record, full: str
-    ) -> Sequence[Held | None]:
+        self, node: NodeProto, scope: Scope, record: Record
+    ) -> Sequence[Operand | None]:
         self._budget -= 1
         if self._budget < 0:
             raise UnsupportedError(f"the model unrolls to more than {MAX_NODES} nodes")
         if scope.depth > MAX_DEPTH:
             raise UnsupportedError(f"functions and subgraphs nest deeper than {MAX_DEPTH}")
-        inputs = self._operands(node, scope, record)
+        operands = self._operands(node, scope, record)
         attributes = scope.attributes_of(node)
         function = self._function(node)
         if function is not None:
-            return self._inline(function, inputs, attributes, scope, full)
+            return self._inline(function, operands, attributes, scope, record.node)
         opset = scope.opsets.get(record.domain)
         if opset is None and record.domain == "":
             raise ModelError("the model imports no opset of ONNX")
+        inputs = [held for held in operands if not isinstance(held, Unknown)]
+        key = (record.domain, record.op_type, opset or 1)
+        if not has_meaning(*key):
+            raise unknown_op(*key[:2])
+        attributes = self._without_faults(node, attributes, key)
+        if len(inputs) < len(operands):
+            raise SkipNodeError("an input is unknown")
         if record.domain == "" and opset is not None and opset < OLDEST_OPSET:
             given = as_of_oldest(self.maker, record.op_type, opset, attributes, inputs)
             (attributes, inputs), opset = given, OLDEST_OPSET
@@ -416,8 +413,39 @@ class Importer:
         key = (record.domain, record.op_type, opset or 1)
         found = table.find(*key, of_text=of_text) or extensions.find_operator(*key)
         if found is None:
-            return self._expand(node, scope, inputs, attributes, full)
+            return self._expand(node, scope, inputs, attributes, record.node)
         return self._call(found, node, scope, inputs, attributes, opset or 1)
+
+    def _without_faults(
+        self,
+        node: NodeProto,
+        attributes: Mapping[str, AttributeProto],
+        key: tuple[str, str, int],
+    ) -> Mapping[str, AttributeProto]:
+        """Note what is wrong with a node whatever its operands are; what is left to import of it.
+
+        Raises: SkipNodeError for a node that has no meaning then.
+        """
+        signature = signature_of(*key)
+        if signature is None:
+            return attributes
+        found = faults_of(node, attributes, signature)
+        self._note_attributes(found.unknown)
+        for reason in (*found.outputs, *found.reasons):
+            self._note(UnsupportedError(reason))
+        if found.reasons:
+            raise SkipNodeError("a node has a problem")
+        return {n: a for n, a in attributes.items() if n not in found.unknown}
+
+    def _note(self, error: TilewrightError) -> None:
+        """A problem of the node that is imported, once."""
+        assert self._record is not None, "a node is imported"
+        if error.message not in self._record.reasons:
+            self._problem(self._record, self._record.node, error)
+
+    def _note_attributes(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._note(UnsupportedError(f"attribute '{name}' is not supported"))
 
     def _call(
         self,
@@ -443,9 +471,7 @@ class Importer:
             output_count=len(node.output),
         )
         result: Result = found.build(call)
-        unread = [n for n in reader.unread if n not in found.ignores]
-        if unread:
-            raise UnsupportedError(f"attribute '{unread[0]}' is not supported")
+        self._note_attributes([n for n in reader.unread if n not in found.ignores])
         if isinstance(result, Sequence):
             return list(result)
         return [result]
@@ -463,11 +489,8 @@ class Importer:
                 f"expected {len(given)}"
             )
         inner.bind([text_of(v.name) for v in graph.input], given)
-        location = self.maker.location
-        self._initializers(graph, inner)
-        for node in ordered(graph.node):
-            self._node(node, inner)
-        self.maker.location = location
+        self._entered.append(graph)
+        self._body(graph, inner)
         found = [self._result(inner, text_of(v.name)) for v in graph.output]
         declared = (described(v.type) for v in graph.output)
         return [
@@ -476,6 +499,27 @@ class Importer:
             else held
             for held, type_ in zip(found, declared, strict=True)
         ]
+
+    def _body(self, graph: GraphProto, inner: Scope) -> None:
+        location = self.maker.location
+        self._initializers(graph, inner)
+        for node in ordered(graph.node):
+            self._node(node, inner)
+        self.maker.location = location
+
+    def _look_into(self, node: NodeProto, scope: Scope, seen: Sequence[GraphProto]) -> None:
+        """Import the bodies of a node that has a problem, but those `seen`, for the problems in them.
+
+        Which branch is taken and what comes into a body is not known but for the types that it states.
+        """
+        for attribute in node.attribute:
+            bodies = [attribute.g] if attribute.HasField("g") else attribute.graphs
+            for body in bodies:
+                if not any(body is other for other in seen):
+                    inner = scope.inside()
+                    for info in body.input:
+                        inner.names[text_of(info.name)] = self._stand_in(info)
+                    self._body(body, inner)
 
     def _result(self, scope: Scope, name: str) -> Held:
         held = scope.lookup(name)
@@ -488,12 +532,12 @@ class Importer:
     def _inline(
         self,
         function: FunctionProto,
-        inputs: Sequence[Held | None],
+        inputs: Sequence[Operand | None],
         attributes: Mapping[str, AttributeProto],
         outer: Scope,
         full: str,
-    ) -> Sequence[Held | None]:
-        """Import a function body in place of its call; it sees nothing but its inputs."""
+    ) -> Sequence[Operand | None]:
+        """Import a function body in place of its call; it sees nothing but its inputs, unknown ones included."""
         default = ((text_of(a.name), a) for a in function.attribute_proto)
         defaults = by_name(default, "attribute")
         own = imported(function)
@@ -510,13 +554,8 @@ class Importer:
         scope.bind(list(map(text_of, function.input)), inputs)
         absent = {text_of(n) for n in function.input} - scope.names.keys()
         for node in ordered(function.node):
-            self._node(_without(node, absent), scope)
-        return [
-            self._result(scope, text_of(raw))
-            if raw and text_of(raw) in scope.names
-            else None
-            for raw in function.output
-        ]
+            self._node(without(node, absent), scope)
+        return [scope.names.get(text_of(raw)) for raw in function.output]
 
     def _expand(
         self,
@@ -525,13 +564,13 @@ class Importer:
         inputs: Sequence[Held | None],
         attributes: Mapping[str, AttributeProto],
         full: str,
-    ) -> Sequence[Held | None]:
+    ) -> Sequence[Operand | None]:
         """Last resort: the function body that the ONNX schema of the op carries."""
         domain, op = normal_domain(text_of(node.domain)), text_of(node.op_type)
-        plain = _with_attributes(node, attributes)
+        plain = with_attributes(node, attributes)
         function = schema_function(plain, domain, op, scope.opsets.get(domain, 1), inputs)
         if function is None:
-            raise self._unknown_op(domain, op)
+            raise unknown_op(domain, op)
         schema = schema_of(domain, op, scope.opsets.get(domain, 1))
         defaults = (
             {}
@@ -552,39 +591,3 @@ class Importer:
                 record.reasons.extend(inner.reasons)
         del self.records[outer:]
         return results
-
-    @staticmethod
-    def _unknown_op(domain: str, op: str) -> UnsupportedError:
-        known = (*table.names(domain), *extensions.names(domain))
-        meant = None if defs.has(op, domain) else did_you_mean(op, known)
-        hint = meant or _OF_DOMAINS.get(domain, _TO_REGISTER)
-        where = f" of domain '{domain}'" if domain else ""
-        return UnsupportedError(f"op '{op}'{where} is not supported", hint=hint)
-
-
-def _with_attributes(
-    node: NodeProto, attributes: Mapping[str, AttributeProto]
-) -> NodeProto:
-    """`node` carrying resolved attributes, for bodies that are made from the node itself."""
-    if not any(a.ref_attr_name for a in node.attribute):
-        return node
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    del copy.attribute[:]
-    for name, attribute in attributes.items():
-        added = copy.attribute.add()
-        added.CopyFrom(attribute)
-        added.name = name
-    return copy
-
-
-def _without(node: NodeProto, absent: set[str]) -> NodeProto:
-    """`node` with inputs that the caller left out spelled as left out."""
-    if not absent.intersection(map(text_of, node.input)):
-        return node
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    for index, raw in enumerate(node.input):
-        if text_of(raw) in absent:
-            copy.input[index] = ""
-    return copy

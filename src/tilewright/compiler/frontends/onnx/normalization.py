@@ -286,7 +286,8 @@ ROWS: Final[tuple[Row, ...]] = (
     row("LRN", _lrn),
     row("LayerNormalization", _layer_norm),
     row("LpNormalization", _lp_normalization),
-    row("MeanVarianceNormalization", _mean_variance),
+    row("MeanVarianceNormalization", _mean_variance,
+        takes="across_channels:int normalize_variance:int"),  # experimental, before opset 9
     row("RMSNormalization", _rms_norm),
     row("SimplifiedLayerNormalization", _rms_norm),
     row("EmbedLayerNormalization", _embed_layer_norm, domain=MICROSOFT),

@@ -33,6 +33,8 @@ class Row:
         until: last one; None for all later ones.
         domain: empty for ONNX itself.
         ignores: attributes that do not change the result.
+        takes: what the op takes where its schema does not say it (`signatures`): of the ops that the package onnx has,
+            more attributes; of others operands, results and attributes, such as `2:3 -> 1 axis:int! epsilon:float`.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Row:
     until: int | None = None
     domain: str = ""
     ignores: tuple[str, ...] = ()
+    takes: str = ""
 
 
 def as_of(opset: int, build: Build) -> Build:
@@ -56,6 +59,7 @@ def row(
     until: int | None = None,
     domain: str = "",
     ignores: Sequence[str] = (),
+    takes: str = "",
 ) -> Row:
     """A row, spelled short."""
-    return Row(name, build, since, until, domain, tuple(ignores))
+    return Row(name, build, since, until, domain, tuple(ignores), takes)

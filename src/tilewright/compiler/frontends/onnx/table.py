@@ -138,6 +138,12 @@ def find(domain: str, name: str, opset: int, *, of_text: bool = False) -> Row | 
     return None
 
 
+def versions(domain: str, name: str) -> tuple[Row, ...]:
+    """All rows of an op type, whatever their opsets and operands."""
+    key = (domain, name)
+    return (*_ROWS.get(key, ()), *_TEXT_ROWS.get(key, ()))
+
+
 def names(domain: str) -> tuple[str, ...]:
     """The op types with a row in `domain`."""
     found = {n for d, n in (*_ROWS, *_TEXT_ROWS) if d == domain}

@@ -216,3 +216,94 @@ def test_a_model_of_which_nothing_is_compiled_needs_the_host_alone() -> None:
 def test_a_model_of_tensors_needs_no_host() -> None:
     model = onnx_models.parse("graph (float[3] x) => (float[3] y) { y = Relu(x) }")
     assert not coverage(model).needs_host
+
+
+def reasons(body: str, opset: int = 21) -> dict[str, str]:
+    """By node what is wrong with it, when all of the model is looked at once."""
+    found: dict[str, list[str]] = {}
+    for problem in coverage(onnx_models.parse(body, opset=opset)).problems:
+        found.setdefault(problem.node, []).append(problem.reason)
+    return {node: "; ".join(texts) for node, texts in found.items()}
+
+
+WRONG_NODES = {
+    "b = Relu<bogus = 1, worse = 2>(a)": "attribute 'bogus' is not supported; attribute 'worse' is not supported",
+    "b = Relu(a, a)": "has 2 operands, expected at most 1",
+    "b = Add(a)": "operand 2 is missing",
+    "b = Concat<axis = 1.5>(a, a)": "attribute 'axis' is not an int",
+    "b = Cast(a)": "attribute 'to' is missing",
+    "b, c = Neg(a)": "output 2 ('c') is not supported",
+    "b = com.microsoft.Relu(a)": "op 'Relu' of domain 'com.microsoft' is not supported",
+}
+
+
+@pytest.mark.parametrize("node", WRONG_NODES)
+def test_what_is_wrong_with_a_node_is_said_behind_an_unknown_one_too(node: str) -> None:
+    behind = f"graph (float[3] x) => (float[3] y) {{ a = Magic(x) {node} y = Neg(b) }}"
+    known = f"graph (float[3] a) => (float[3] y) {{ {node} y = Neg(b) }}"
+    unknown = {"a": "op 'Magic' is not supported"}
+    assert reasons(behind) == unknown | {"b": WRONG_NODES[node]}
+    assert reasons(known) == {"b": WRONG_NODES[node]}
+
+
+def test_a_wrong_attribute_does_not_hide_what_else_is_wrong() -> None:
+    body = """graph (float[3] x) => (float[3] y) {
+      a = Relu<bogus = 1>(x) b = Transpose<shiny = 1, perm = [1, 1]>(a) y = Neg(b) z = Concat<axis = 7>(a, a) }"""
+    found = reasons(body)
+    assert found["a"] == "attribute 'bogus' is not supported"
+    assert found["b"].startswith("attribute 'shiny' is not supported; ")
+    assert "axis" in found["z"]
+
+
+@pytest.mark.parametrize("condition", ["d", "c"])
+def test_both_branches_are_looked_into(condition: str) -> None:
+    body = f"""graph (float[3] x, bool c) => (float[3] y) {{
+      a = Magic(x) d = Magic(c)
+      y = If({condition}) <
+        then_branch = t () => (float[3] r) {{ r = Trick(a) }},
+        else_branch = e () => (float[3] s) {{ q = Neg<bogus = 1>(x) s = Trock(q) }}> }}"""
+    assert reasons(body) == {
+        "a": "op 'Magic' is not supported",
+        "d": "op 'Magic' is not supported",
+        "r": "op 'Trick' is not supported",
+        "q": "attribute 'bogus' is not supported",
+        "s": "op 'Trock' is not supported",
+    }
+
+
+def test_the_body_of_an_unknown_op_and_of_a_loop_behind_it_are_looked_into() -> None:
+    body = """graph (float[3] x, int64 n, bool go) => (float[3] y) {
+      a = Magic(x) <body = b () => (float[3] r) { r = Trick(x) }>
+      y = Loop(n, go, a) <body = l (int64 i, bool on, float[3] v) => (bool on2, float[3] w) {
+        on2 = Identity(on) u = Neg<bogus = 1>(v) w = Reshape(u) }> }"""
+    assert reasons(body) == {
+        "a": "op 'Magic' is not supported",
+        "r": "op 'Trick' is not supported",
+        "u": "attribute 'bogus' is not supported",
+        "w": "operand 2 is missing",
+    }
+
+
+def test_the_functions_of_a_model_are_looked_into_behind_an_unknown_node() -> None:
+    body = """graph (float[N] x) => (float[N] y) { a = Magic(x) b, c = local.pair(a, x) y = Trock(c) }
+      <domain: "local", opset_import: ["" : 21]>
+      pair (p, q) => (r, s) { t = Nag(p) r = Neg<bogus = 1>(t) s = Neg(q) }"""
+    assert reasons(body) == {
+        "a": "op 'Magic' is not supported",
+        "b/t": "op 'Nag' is not supported",
+        "b/r": "attribute 'bogus' is not supported",
+        "y": "op 'Trock' is not supported",
+    }
+
+
+def test_an_attribute_of_another_version_is_left_to_the_row() -> None:
+    body = "graph (float[3] x) => (float[3] y) { a = Magic(x) y = Relu<consumed_inputs = [0]>(a) }"
+    assert reasons(body, opset=5) == {"a": "op 'Magic' is not supported"}
+
+
+def test_elements_of_a_stand_in_are_not_called_data() -> None:
+    model = onnx_models.parse(
+        """graph (float[6] x, int64[2] s) => (float[N] y)
+        <int64[2] a> { a = Magic(s) b = Neg(a) y = Unsqueeze(x, b) z = Trick(y) }"""
+    )
+    assert [p.node for p in coverage(model).problems] == ["a", "z"]
