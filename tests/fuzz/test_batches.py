@@ -97,7 +97,7 @@ def convolved(
     return builder.graph
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     ("image", "taps", "stride"),
@@ -146,7 +146,7 @@ def test_rows_of_a_perceptron_keep_their_bits_in_any_batch(
             np.testing.assert_array_equal(bits(made(count), x[:count]), wanted[:count])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("length", [2, 3, 5, 8, 12])
 def test_sums_of_short_rows_keep_their_bits_in_any_batch(

@@ -32,7 +32,7 @@ CASES = [
 OPEN = {"N": 2, "H": 9}
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(("x", "w", "y", "attributes"), CASES)
 def test_every_phase_is_stored_at_its_place_with_what_follows(

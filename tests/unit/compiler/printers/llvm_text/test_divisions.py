@@ -71,7 +71,7 @@ def assert_exact(native: NativeKernel, size: int, dims: dict[str, int]) -> None:
     assert remainders.tolist() == [r for _, r in expected]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=str)
 @pytest.mark.parametrize("lanes", [False, True])
 def test_quotients_of_every_number_by_every_size_are_exact(

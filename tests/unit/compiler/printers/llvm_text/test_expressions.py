@@ -241,9 +241,9 @@ def test_every_16_bit_float_converts_exactly_to_f32_and_back(half, level):
     assert_same(kernel, arrays, target=level)
 
 
-@pytest.mark.thinned(5)
-@pytest.mark.parametrize("level", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("wide", [dtypes.f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("level", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("half", [dtypes.f16, dtypes.bf16], ids=str)
 def test_rounding_to_16_bits_is_to_nearest_even(half, wide, level):
     """The middle of two neighbours goes to the even one, its own neighbours to the nearer."""

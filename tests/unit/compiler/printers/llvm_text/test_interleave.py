@@ -104,7 +104,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @needs_x86
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("name", KERNELS)

@@ -46,7 +46,7 @@ def kernel_of(x: Buffer, written: Sequence[Buffer], body: Sequence[Store]) -> Ke
     return Kernel("k", parameters, (), (), (For(Symbol("i"), 2, (lanes,)),))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("between", [False, True], ids=["alone", "store between"])
@@ -70,7 +70,7 @@ def test_what_was_stored_under_a_mask_is_not_loaded_again() -> None:
     assert text.count("call <8 x float> @llvm.masked.load") == 1
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_a_known_number_of_first_lanes_is_stored_and_nothing_behind_them(

@@ -167,7 +167,7 @@ def arguments(op: str, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", UNARY)
@@ -218,7 +218,7 @@ def test_f32_functions_hold_at_every_number(op):
             check(got[far], want[far].astype(Wide), dtypes.f32, limit, x[far])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     ("dtype", "limit"), [(dtypes.f32, 2.2e-7), (dtypes.f64, 4e-16)], ids=str
@@ -259,7 +259,7 @@ def test_huge_angles_are_reduced_exactly(op):
     check(got[:512], want.astype(Wide), dtypes.f64, 2.0, x)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_rare_way_stands_beside_a_number_that_is_read(is_first, target):
@@ -350,7 +350,7 @@ def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 def test_powers_are_accurate(dtype, target):
@@ -363,9 +363,9 @@ def test_powers_are_accurate(dtype, target):
         check(got, want, dtype, 2.0, x, y)
 
 
-@pytest.mark.thinned(4)
-@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("op", ["mod", "floormod"])
 def test_remainders_are_exact(op, dtype, target):
     x, y = pairs(dtype)

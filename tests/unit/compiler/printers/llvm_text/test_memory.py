@@ -83,7 +83,7 @@ def test_a_strided_vector_store_leaves_the_gaps_alone(stride, count):
     assert_same(kernel_of((x, out), (body,)), [numbers(count), numbers(span)])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     "dtype", [dtypes.bool_, dtypes.i8, dtypes.bf16, f32, dtypes.i64], ids=str
