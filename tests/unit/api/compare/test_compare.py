@@ -183,6 +183,7 @@ def test_sizes_that_depend_on_data_are_no_hindrance(against: str) -> None:
     assert found.outputs[0].size == 3
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["shifted", "taken", "last"])
 def test_a_fault_is_found_where_a_size_depends_on_data(
     name: str, monkeypatch: pytest.MonkeyPatch
