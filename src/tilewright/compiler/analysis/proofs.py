@@ -8,27 +8,34 @@ Called by `dependence` and the primitives.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Final, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import Access, Fact
+from tilewright.compiler.analysis.digits import (
+    Pair,
+    agreeing_digits,
+    digits,
+    digits_of_open_size,
+    digits_of_variables,
+    joined_digits,
+    operations,
+    read_by,
+    substitute_operations,
+)
 from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel.ir import For, Load
-from tilewright.compiler.kernel.rewrite import (
-    as_symbol,
-    expression_symbols,
-    payloads,
-    substitute_dim,
-)
+from tilewright.compiler.kernel.rewrite import as_symbol, substitute_dim
 
 _of_atom: Final = symbolic.Expr.of_atom
-_Term = tuple[symbolic.Monomial, int]
 _MOST_DIGITS: Final = 4
 """One value is taken apart into so many digits and one more: images in windows that are rolled have four."""
+_MOST_PAIRS: Final = 48
+"""More indices than these are not made of those of an access: kernels have a dozen, and digits of digits grow without end."""
 
 
 def distinct(
@@ -64,19 +71,13 @@ def distinct(
             for name, var in pending.items()
             if not _stay_in_blocks(first, second, var, around)
         }
-    pairs, pending = _digits_of_variables(pairs, pending)
-    if len(pairs) > 1:
+        pairs += _digits_in_blocks(first, second, around, plain, renamed)
+    pairs, pending = digits_of_variables(pairs, pending)
+    if len(first.indices) > 1:
         # The position in memory sees through indices that were split off one loop (i // n, i % n).
-        xs, ys = zip(*pairs, strict=True)
+        xs, ys = zip(*pairs[: len(first.indices)], strict=True)
         pairs.append((linear_index(first.buffer, xs), linear_index(second.buffer, ys)))
-        # A value that was split into two digits may itself be a digit of another.
-        for _ in range(_MOST_DIGITS):
-            known = set(pairs)
-            more = dict.fromkeys(_joined_digits(pairs, pairs))
-            new = [pair for pair in more if pair not in known]
-            if not new:
-                break
-            pairs.extend(new)
+    pairs = _with_more(pairs, joined_digits)
     facts = [fact for fact in first.facts if fact in second.facts]
     pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
     if not is_scalar:
@@ -84,7 +85,30 @@ def distinct(
     if not _undetermined(pairs, pending):
         return True
     inner = (*plain.values(), *renamed.values())
-    return not _undetermined(*_digits_of_open_size(pairs, pending, inner))
+    if not _undetermined(*digits_of_open_size(pairs, pending, inner)):
+        return True
+    # What agrees in digits of digits is asked last: few need it, and it takes longest.
+    agreeing = functools.partial(agreeing_digits, pending=pending)
+    more = _with_more(pairs, agreeing)
+    if len(more) == len(pairs):
+        return False
+    more = _with_more(more, lambda known: [*agreeing(known), *joined_digits(known)])
+    return not _undetermined(more, pending)
+
+
+def _with_more(
+    pairs: Sequence[Pair], made_of: Callable[[Sequence[Pair]], Iterable[Pair]]
+) -> list[Pair]:
+    """Pairs and those made of them: a value that was split into two digits may itself be a digit of another."""
+    found = dict.fromkeys(pairs)
+    for _ in range(_MOST_DIGITS):
+        count = len(found)
+        room = max(0, _MOST_PAIRS - count)
+        new = (pair for pair in made_of(tuple(found)) if pair not in found)
+        found |= dict.fromkeys(itertools.islice(dict.fromkeys(new), room))
+        if len(found) in (count, _MOST_PAIRS):
+            break
+    return list(found)
 
 
 def _stay_in_blocks(
@@ -98,15 +122,38 @@ def _stay_in_blocks(
     return False
 
 
-def _block_size(index: Dim, var: Symbol, access: Access, around: Sequence[For]) -> int:
-    """The size of the blocks, one for each value of a variable, in which an index of an access stays; 0 for none."""
+def _digits_in_blocks(
+    first: Access,
+    second: Access,
+    around: Sequence[For],
+    plain: Mapping[str, Dim],
+    renamed: Mapping[str, Dim],
+) -> list[Pair]:
+    """Quotients and remainders that number equal blocks of some index, which neither access leaves: they agree."""
+    found: list[Pair] = []
+    for x, y in zip(first.indices, second.indices, strict=True):
+        for (size, digit), (other, same) in itertools.product(digits(x), digits(y)):
+            if (
+                size == other
+                and _block_size(x, digit, first, around) == size
+                and _block_size(y, same, second, around) == size
+            ):
+                mine = _rebound(_of_atom(digit), plain)
+                found.append((mine, substitute_dim(_of_atom(same), renamed)))
+    return found
+
+
+def _block_size(
+    index: Dim, number: symbolic.Atom, access: Access, around: Sequence[For]
+) -> int:
+    """The size of the blocks, one for each value of what numbers them, in which an index of an access stays; 0 for none."""
     if isinstance(index, int):
         return 0
-    size = next((n for atoms, n in index.terms if atoms == (var,)), 0)
+    size = next((n for atoms, n in index.terms if atoms == (number,)), 0)
     if size <= 0:
         return 0
     loops = (*around, *access.inner)
-    within = index - _of_atom(var) * size
+    within = index - _of_atom(number) * size
     if not _is_never_negative(within, loops):
         return 0
     limits = [at_last(within, loops)]
@@ -191,130 +238,6 @@ def _without(value: Dim, names: Iterable[str]) -> Dim:
     return value
 
 
-def _digits_of_variables(
-    pairs: list[tuple[Dim, Dim]], pending: dict[str, Symbol]
-) -> tuple[list[tuple[Dim, Dim]], dict[str, Symbol]]:
-    """Each variable that indices divide, written as quotient and remainder: two variables."""
-    for _ in range(4):
-        found = _divided(pairs, pending)
-        if found is None:
-            return pairs, pending
-        name, divisor = found
-        var = pending[name]
-        top = None if var.upper is None else var.upper // divisor
-        quotient = Symbol(f"{name}/{divisor}", 0, top)
-        remainder = Symbol(f"{name}%{divisor}", 0, divisor - 1)
-        value = _of_atom(quotient) * divisor + _of_atom(remainder)
-        pairs = [
-            (substitute_dim(x, {name: value}), substitute_dim(y, {name: value}))
-            for x, y in pairs
-        ]
-        pending = {n: v for n, v in pending.items() if n != name}
-        pending |= {quotient.name: quotient, remainder.name: remainder}
-        if top == 0:
-            del pending[quotient.name]
-    return pairs, pending
-
-
-def _digits_of_open_size(
-    pairs: Sequence[tuple[Dim, Dim]], pending: Mapping[str, Symbol], inner: Iterable[Dim]
-) -> tuple[Sequence[tuple[Dim, Dim]], Mapping[str, Symbol]]:
-    """The same for a divisor that is at least 1 and that no variable decides, `inner` ones neither; only a call may know it.
-
-    Pairs that have more of a variable than its digits are left out.
-    """
-    moving = symbolic.names_in(inner) | pending.keys()
-    for name, var in tuple(pending.items()):
-        atoms = {atom for pair in pairs for x in pair for atom in symbolic.atoms(x)}
-        parts = [a for a in atoms if isinstance(a, symbolic.Operation)]
-        divisors = {part.right for part in parts if as_symbol(part.left) == var}
-        if len(divisors) != 1 or not all(_is_fixed(d, moving) for d in divisors):
-            continue
-        digits = {op: Symbol(f"{name} {op}", 0) for op in ("floordiv", "mod")}
-        named = functools.partial(_digit, var, digits)
-        changed = [(_changed(x, named), _changed(y, named)) for x, y in pairs]
-        pairs = [pair for pair in changed if name not in symbolic.names_in(pair)]
-        pending = {n: v for n, v in pending.items() if n != name}
-        pending |= {digit.name: digit for digit in digits.values()}
-    return pairs, pending
-
-
-def _is_fixed(divisor: Dim, moving: AbstractSet[str]) -> bool:
-    least, names = symbolic.bounds(divisor)[0], symbolic.names_in((divisor,))
-    return names.isdisjoint(moving) and not symbolic.opaques(divisor) and (least or 0) > 0
-
-
-def _digit(
-    var: Symbol, digits: Mapping[str, Symbol], factor: int, part: symbolic.Operation
-) -> Dim | None:
-    """The quotient or the remainder of a variable, under its name."""
-    found = digits.get(part.op) if as_symbol(part.left) == var else None
-    return None if found is None else _of_atom(found) * factor
-
-
-def _divided(
-    pairs: Sequence[tuple[Dim, Dim]], pending: Mapping[str, Symbol]
-) -> tuple[str, int] | None:
-    """A pending variable that an index divides by a number, and the smallest such number."""
-    found: list[tuple[int, str]] = []
-    for pair in pairs:
-        for index in pair:
-            for atom in symbolic.atoms(index):
-                if not isinstance(atom, symbolic.Operation):
-                    continue
-                divides = atom.op in ("floordiv", "mod") and isinstance(atom.right, int)
-                var = as_symbol(atom.left) if divides else None
-                if var is not None and var.name in pending:
-                    found.append((cast("int", atom.right), var.name))
-    return (min(found)[1], min(found)[0]) if found else None
-
-
-def _joined_digits(
-    remainders: Sequence[tuple[Dim, Dim]], quotients: Sequence[tuple[Dim, Dim]]
-) -> list[tuple[Dim, Dim]]:
-    """Combinations of pairs in which a quotient and a remainder of one value become the value.
-
-    Where all indices are equal, so is any sum of their multiples.
-    """
-    of_value: dict[Dim, list[tuple[int, Dim, Dim]]] = {}
-    for u, v in quotients:
-        for other, left, right in _operations(u, "floordiv"):
-            of_value.setdefault(symbolic.floordiv(left, right), []).append((other, u, v))
-    found: list[tuple[Dim, Dim]] = []
-    for x, y in remainders:
-        for factor, value, divisor in _operations(x, "mod"):
-            # A quotient of a quotient is written as one: (e // 49) // 2 is e // 98.
-            for other, u, v in of_value.get(symbolic.floordiv(value, divisor), ()):
-                times = _times(factor, divisor, other)
-                if times is not None:
-                    found.append((x + u * times, y + v * times))
-    return found
-
-
-def _times(factor: int, divisor: Dim, other: int) -> Dim | None:
-    """What `other * (e // d)` must be taken times to meet `factor * (e % d)`."""
-    if not isinstance(divisor, int):
-        return divisor * factor if other == 1 else None
-    return factor * divisor // other if factor * divisor % other == 0 else None
-
-
-def _operations(index: Dim, op: str) -> list[tuple[int, Dim, Dim]]:
-    """(factor, left, right) of the terms `factor * (left op right)` of an index."""
-    return [
-        (factor, atom.left, atom.right)
-        for _, factor, atom in _terms(index)
-        if atom is not None and atom.op == op
-    ]
-
-
-def _terms(value: Dim) -> Iterator[tuple[_Term, int, symbolic.Operation | None]]:
-    """The terms of a sum but for its constant, each with its factor, and the operation if it is one."""
-    for monomial, factor in () if isinstance(value, int) else value.terms:
-        atom = monomial[0] if len(monomial) == 1 else None
-        operation = atom if isinstance(atom, symbolic.Operation) else None
-        yield (monomial, factor), factor, operation
-
-
 def _pinned(var: Symbol, access: Access) -> bool:
     """Whether guards leave one value of a loop variable at an access, the same for all."""
     lows = [high for low, high in access.facts if as_symbol(low) == var]
@@ -373,7 +296,7 @@ def _determined(x: Dim, y: Dim, pending: Mapping[str, Symbol], apart: int = 0) -
     """The pending variables that must agree when `x` is within `apart` of `y` with its own copies."""
     mentioned = symbolic.names_in((x, y))
     moving = [name for name in pending if name in mentioned]
-    if not moving or not pending.keys().isdisjoint(_read_by(x) | _read_by(y)):
+    if not moving or not pending.keys().isdisjoint(read_by(x) | read_by(y)):
         return []
     factors: list[tuple[int, str]] = []
     for name in moving:
@@ -388,11 +311,6 @@ def _determined(x: Dim, y: Dim, pending: Mapping[str, Symbol], apart: int = 0) -
     if lower is None or upper is None:
         return []
     return _mixed_radix(sorted(factors), max(abs(lower), abs(upper)) + apart, pending)
-
-
-def _read_by(index: Dim) -> set[str]:
-    """The variables that decide which memory an index is read from."""
-    return {s.name for payload in payloads(index) for s in expression_symbols(payload)}
 
 
 def _mixed_radix(
@@ -497,17 +415,8 @@ def _uppers(value: Dim, loops: Sequence[For], facts: Sequence[Fact]) -> list[Dim
         known = [top for top in tops if top is not None]
         return min(known) // part.right * factor if known else None
 
-    bounded = _changed(value, quotient_top)
+    bounded = substitute_operations(value, quotient_top)
     return found if bounded is value else [*found, bounded]
-
-
-def _changed(value: Dim, change: Callable[[int, symbolic.Operation], Dim | None]) -> Dim:
-    """`value` with what takes the place of operations among its terms, each given its factor; None leaves it."""
-    for term, factor, operation in _terms(value):
-        made = None if operation is None else change(factor, operation)
-        if made is not None:
-            value = value - symbolic.Expr((term,), 0) + made
-    return value
 
 
 def _extremes(value: Dim, loops: Sequence[For]) -> list[Dim]:
@@ -530,9 +439,9 @@ def _extremes(value: Dim, loops: Sequence[For]) -> list[Dim]:
 def _without_minimum(value: Dim) -> list[Dim]:
     """`value`, and what it is at most when a `min(a, b)` in it is taken for a or for b."""
     found = [value]
-    for term, factor, operation in _terms(value):
-        if operation is not None and operation.op == "min" and factor >= 0:
-            rest = value - symbolic.Expr((term,), 0)
+    for factor, operation in operations(value):
+        if operation.op == "min" and factor >= 0:
+            rest = value - _of_atom(operation) * factor
             found += [rest + operation.left * factor, rest + operation.right * factor]
     return found
 
@@ -597,4 +506,4 @@ def _unrounded(value: Dim) -> Dim:
             return None
         return part.left * (factor // by)
 
-    return _changed(value, whole)
+    return substitute_operations(value, whole)

@@ -41,6 +41,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import as_index
+from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.primitives import fuse_nests, privatize, split
 from tilewright.compiler.schedule.tree import find, make_loop, reference, with_inner
 
@@ -96,6 +97,60 @@ def test_distinct_puts_several_digits_of_one_value_together() -> None:
     shared = [find(loops, "i").var, find(loops, "j").var]
     assert distinct(kept, kept, shared)
     assert not distinct(lost, lost, shared)
+
+
+@pytest.mark.parametrize(("rows", "is_told_apart"), [(8, True), (9, False)])
+def test_distinct_tells_digits_of_digits_apart(rows: int, is_told_apart: bool) -> None:
+    """Images to channels last in squares of 8 x 8: where squares lie is divided, and so is what is left of that."""
+    kernel = parse_kernel(
+        f"""
+kernel k(write y: f32[56, 57, 256]):
+    for b in range(13):
+        for n in range(min((-16*b + 196), 16)):
+            for t in range(8):
+                for i in range({rows}):
+                    for j in range(64):
+                        y[(8*((16*b + n) % 49) + t) // 7, 8*((8*((16*b + n) % 49) + t) % 7) + i, 64*((16*b + n) // 49) + j] = 1.0
+"""
+    )
+    (write,) = accesses(find(kernel, "b").body)
+    assert distinct(write, write, [find(kernel, "b").var]) is is_told_apart
+
+
+@pytest.mark.parametrize(("panels", "is_told_apart"), [(8, True), (9, False)])
+def test_distinct_sees_that_loops_inside_of_a_digit_stay_in_it(
+    panels: int, is_told_apart: bool
+) -> None:
+    """Groups of a convolution: 8 panels of 16 in steps of 6 and 2, which one by one would reach 191 and not 127."""
+    kernel = parse_kernel(
+        f"""
+kernel k(write y: f32[7, 288]):
+    for g in range(14):
+        for p in range(2):
+            for n in range(min((-6*p + {panels}), 6)):
+                for lane in range(16):
+                    y[g % 7, 128*(g // 7) + 96*p + 16*n + lane] = 1.0
+"""
+    )
+    (write,) = accesses(find(kernel, "g").body)
+    assert distinct(write, write, [find(kernel, "g").var]) is is_told_apart
+
+
+def test_distinct_ends_where_digits_make_more_digits() -> None:
+    value = " + ".join(
+        f"4*((3*i + 5*j) // {n}) + 2*((3*i + 5*j) % {n})" for n in range(2, 9)
+    )
+    kernel = parse_kernel(
+        f"""
+kernel k(write y: f32[1000, 1000, 1000]):
+    for i in range(9):
+        for j in range(9):
+            y[{value}, 2*({value}) + j, 3*({value}) + i] = 1.0
+"""
+    )
+    (write,) = accesses(find(kernel, "i").body)
+    # It holds and is not found; that an answer comes is what counts.
+    assert not distinct(write, write, [find(kernel, "i").var])
 
 
 def _in_open_blocks(count, index) -> bool:
