@@ -7,7 +7,7 @@ import pytest
 from fakes.contractions import depthwise
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import LoopKind
+from tilewright.compiler.kernel.ir import If, LoopKind, walk
 from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
@@ -68,3 +68,6 @@ def test_whole_tiles_of_short_rows_test_only_places_that_may_lie_outside(
     assert_same(naive, changed)
     tested = [load.mask is not None for load in loads(changed.body)]
     assert 0 < sum(tested) < len(tested)
+    lanes = [x for x in loops(changed.body) if x.kind is LoopKind.VECTOR]
+    asked = [x for x in walk(changed.body) if isinstance(x, If)]
+    assert all(any(x in each.body for each in lanes) for x in asked), "which tile it is"
