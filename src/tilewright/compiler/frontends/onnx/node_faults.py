@@ -71,4 +71,8 @@ def _of_operands(node: NodeProto, signature: Signature) -> list[str]:
         given.pop()
     if len(given) > signature.most:
         return [f"has {plural(len(given), 'operand')}, expected at most {signature.most}"]
-    return [f"operand {n + 1} is missing" for n in range(len(given), signature.least)]
+    return [
+        f"operand {place + 1} is missing"
+        for place in signature.needed
+        if place >= len(given) or not given[place]
+    ]

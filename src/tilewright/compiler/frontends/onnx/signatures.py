@@ -28,13 +28,14 @@ class Signature:
         attributes: the types of each, as numbers of `AttributeProto`, in any version: exporters write those of others.
             Without a type: it does not matter.
         required: attributes that must be there.
-        least, most: numbers of operands.
+        needed: positions of operands that must be there.
+        most: how many operands at most.
         results: how many at most.
     """
 
     attributes: Mapping[str, Sequence[int]]
     required: tuple[str, ...] = ()
-    least: int = 0
+    needed: Sequence[int] = ()
     most: int = _ANY_NUMBER
     results: int = _ANY_NUMBER
 
@@ -51,7 +52,7 @@ def signature_of(domain: str, op: str, opset: int) -> Signature | None:
     ignored: dict[str, Sequence[int]] = {n: () for r in rows for n in r.ignores}
     more = {name: codes for s in stated for name, codes in s.attributes.items()}
     attributes = {**more, **base.attributes, **ignored}
-    return Signature(attributes, base.required, base.least, base.most, base.results)
+    return Signature(attributes, base.required, base.needed, base.most, base.results)
 
 
 def _of_schemas(history: Sequence[Any], opset: int) -> Signature:
@@ -63,10 +64,22 @@ def _of_schemas(history: Sequence[Any], opset: int) -> Signature:
     return Signature(
         {name: tuple(dict.fromkeys(codes)) for name, codes in types.items()},
         tuple(name for name, a in schema.attributes.items() if a.required),
-        int(schema.min_input),
+        _needed(schema.inputs),
         int(schema.max_input),
         int(schema.max_output),
     )
+
+
+def _needed(parameters: Sequence[Any]) -> tuple[int, ...]:
+    """The positions that no node leaves out; the last parameter may be a list with a least length."""
+    option = defs.OpSchema.FormalParameterOption
+    found: list[int] = []
+    for place, parameter in enumerate(parameters):
+        if parameter.option == option.Single:
+            found.append(place)
+        elif parameter.option == option.Variadic:
+            found += range(place, place + int(parameter.min_arity))
+    return tuple(found)
 
 
 def _history(domain: str, op: str) -> list[Any]:
@@ -88,12 +101,14 @@ def parse(text: str) -> Signature | None:
     words = text.split()
     if not words:
         return None
-    numbers: list[int] = []
+    needed, most, results = range(0), _ANY_NUMBER, _ANY_NUMBER
     if "->" in words:
-        (operands, _, results), words = words[:3], words[3:]
-        least, _, most = operands.partition(":")
-        has_end = most or ":" not in operands
-        numbers = [int(least), int(most or least) if has_end else _ANY_NUMBER, int(results)]
+        (operands, _, given), words = words[:3], words[3:]
+        least, colon, last = operands.partition(":")
+        most = _ANY_NUMBER if colon and not last else int(last or least)
+        needed, results = range(int(least)), int(given)
     pairs = [word.rstrip("!").split(":") for word in words]
     required = tuple(word.split(":")[0] for word in words if word.endswith("!"))
-    return Signature({name: (code_of(form),) for name, form in pairs}, required, *numbers)
+    return Signature(
+        {name: (code_of(form),) for name, form in pairs}, required, needed, most, results
+    )

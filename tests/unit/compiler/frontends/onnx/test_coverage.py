@@ -230,6 +230,8 @@ WRONG_NODES = {
     "b = Relu<bogus = 1, worse = 2>(a)": "attribute 'bogus' is not supported; attribute 'worse' is not supported",
     "b = Relu(a, a)": "has 2 operands, expected at most 1",
     "b = Add(a)": "operand 2 is missing",
+    "b = Where(a, , a)": "operand 2 is missing",
+    "b = Concat<axis = 1>()": "operand 1 is missing",
     "b = Concat<axis = 1.5>(a, a)": "attribute 'axis' is not an int",
     "b = Cast(a)": "attribute 'to' is missing",
     "b, c = Neg(a)": "output 2 ('c') is not supported",
@@ -307,3 +309,11 @@ def test_elements_of_a_stand_in_are_not_called_data() -> None:
         <int64[2] a> { a = Magic(s) b = Neg(a) y = Unsqueeze(x, b) z = Trick(y) }"""
     )
     assert [p.node for p in coverage(model).problems] == ["a", "z"]
+
+
+def test_what_may_be_left_out_at_the_end_is_not_missing() -> None:
+    body = """graph (float[3] x, int64 n) => (float[3] y) {
+      a = Magic(x) s = Loop(n, ) <body = l (int64 i, bool on) => (bool on2, float[3] w) {
+        on2 = Identity(on) w = Neg(a) }>
+      y = Clip(a, , ) }"""
+    assert reasons(body, opset=12) == {"a": "op 'Magic' is not supported"}
