@@ -294,7 +294,10 @@ def _row(title: str, members: Sequence[tuple[Record, _Finding]]) -> OpCoverage:
         op_type=title,
         count=len(members),
         status=min((f.status for _, f in members), key=_WORST_FIRST.index),
-        reasons=tuple(Reason(s, t, tuple(names)) for (s, t), names in nodes.items()),
+        # A body may be imported more than once.
+        reasons=tuple(
+            Reason(s, t, tuple(dict.fromkeys(names))) for (s, t), names in nodes.items()
+        ),
         dtypes=tuple(sorted({d for r, _ in members for d in r.dtypes})),
         dynamic_dims=tuple(dict.fromkeys(d for r, _ in members for d in r.dims)),
         outcomes=tuple(outcome for outcome in Outcome if outcome in ran),

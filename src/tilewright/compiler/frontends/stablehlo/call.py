@@ -135,8 +135,10 @@ class Call:
 
     def numbers(self, index: int) -> tuple[int, ...]:
         """The whole numbers of an operand that is known.  Raises: UnsupportedError if it is not."""
-        known = self.tensor(index).array
+        tensor = self.tensor(index)
+        known = tensor.array
         if known is None:
+            self.maker.need(tensor)
             raise UnsupportedError(f"operand {index} depends on data, expected a constant")
         return tuple(int(n) for n in np.asarray(known).reshape(-1))
 

@@ -52,10 +52,10 @@ from tilewright.compiler.frontends.stablehlo.quantized import (
 )
 from tilewright.compiler.frontends.stablehlo.requests import CheckRequest, find_request
 from tilewright.compiler.frontends.stablehlo.row import Row
+from tilewright.compiler.frontends.stablehlo.stand_ins import TOKEN, stand_in
 from tilewright.compiler.frontends.stablehlo.tree import (
     Block,
     ComplexType,
-    DialectType,
     Function,
     Module,
     Operation,
@@ -77,7 +77,6 @@ Names = Sequence[Sequence[str]]
 MAX_DEPTH: Final = 32
 # Loops that are written out and functions that are inlined count every time.
 MAX_OPERATIONS: Final = 200_000
-_TOKEN: Final = DialectType("stablehlo.token")
 _TERMINATORS: Final = ("func.return", "return", "stablehlo.return")
 # A composite is what the function of its decomposition computes.
 _CALLS: Final = {
@@ -147,6 +146,8 @@ class Importer:
         self._world: World = World()
         self._probes: dict[str, list[Held]] = {}
         self._compared: dict[Tensor, Comparison] = {}
+        # The regions that the operations which are imported now have taken in place.
+        self._entered: list[Region] = []
 
     # --- the module
 
@@ -165,6 +166,8 @@ class Importer:
             self._probes.clear()
             self._inputs(function, body)
             self._outputs(function, self._block(body))
+        # A region may be imported more than once.
+        self.problems = list(dict.fromkeys(self.problems))
 
     def _inputs(self, main: Function, body: Block) -> None:
         fits = len(self._names) == len(body.arguments)
@@ -183,7 +186,7 @@ class Importer:
         if isinstance(type_, TupleType):
             items = enumerate(type_.items)
             return Tuple(tuple(self._input(t, f"{name}_{i}", ()) for i, t in items))
-        if type_ == _TOKEN:
+        if type_ == TOKEN:
             return Token()
         shape = self._shape(type_, name, sizes)
         dtype = border_dtype(type_)
@@ -285,6 +288,7 @@ class Importer:
             raise UnsupportedError(
                 f"a region of {len(region.blocks)} blocks is not supported"
             )
+        self._entered.append(region)
         return self._inside(_Scope(self._scope), region.blocks[0], given)
 
     def _lift(self, region: Region, given: Sequence[Held]) -> list[Held]:
@@ -295,7 +299,9 @@ class Importer:
         finally:
             self._lifted = outer
 
-    def _inside(self, scope: _Scope, block: Block, given: Sequence[Held]) -> list[Held]:
+    def _inside(
+        self, scope: _Scope, block: Block, given: Sequence[Held | Unknown]
+    ) -> list[Held]:
         if len(block.arguments) != len(given):
             raise ModelError(
                 f"a block takes {len(block.arguments)} values, {len(given)} are given"
@@ -325,11 +331,14 @@ class Importer:
         self.maker.emitted = record.emitted
         if operation.name not in _CALLS:
             self.records.append(record)
-        self._guarded(operation, record)
+        entered = len(self._entered)
+        if not self._guarded(operation, record):
+            self._look_into(operation, self._entered[entered:])
+        del self._entered[entered:]
         self.maker.emitted = outer
 
-    def _guarded(self, operation: Operation, record: Record) -> None:
-        """Import one operation; what is wrong is a problem, and its results are unknown."""
+    def _guarded(self, operation: Operation, record: Record) -> bool:
+        """Import one operation; what is wrong is a problem, and of its results the types are known.  Returns: whether it went."""
         try:
             self._bind(operation, self._import(operation))
         except SkipNodeError:
@@ -337,6 +346,24 @@ class Importer:
         except REFUSALS as error:
             found = refusal_of(error)
             self._note(operation, record, found.message, found.hint)
+        else:
+            return True
+        return False
+
+    def _look_into(self, operation: Operation, seen: Sequence[Region]) -> None:
+        """Import the regions of an operation that has a problem, but those `seen`, for the problems in them."""
+        for region in operation.regions:
+            if any(region is other for other in seen):
+                continue
+            outer, self._scope = self._scope, _Scope(self._scope)
+            try:
+                for block in region.blocks:
+                    self._stand_in(block.arguments)
+                    # The last says what the region gives, in words of whichever dialect it is.
+                    for inner in block.operations[:-1]:
+                        self._operation(inner)
+            finally:
+                self._scope = outer
 
     def _bind(self, operation: Operation, results: Sequence[Held]) -> None:
         if len(results) != len(operation.results):
@@ -348,8 +375,13 @@ class Importer:
             self._scope.values[value] = held
 
     def _bind_unknown(self, operation: Operation) -> None:
-        for value in operation.results:
-            self._scope.values[value] = Unknown()
+        self._stand_in(operation.results)
+
+    def _stand_in(self, values: Sequence[Value]) -> None:
+        """Let values be known by their types; numbers of a region may stand for whole tensors, of any shape."""
+        for value in values:
+            known = Unknown() if self._lifted else stand_in(self.maker, value.type)
+            self._scope.values[value] = known
 
     def _note(
         self, operation: Operation, record: Record, message: str, hint: str | None
@@ -375,6 +407,8 @@ class Importer:
             )
         known = [held for held in operands if not isinstance(held, Unknown)]
         if len(known) < len(operands):
+            if operation.name in _CALLS:
+                return self._called(operation, operands)
             raise SkipNodeError("an operand is unknown")
         if request is not None:
             self._requests.append(request(known, self.maker))
@@ -406,11 +440,13 @@ class Importer:
             self._probed,
         )
 
-    def _called(self, operation: Operation, operands: Sequence[Held]) -> list[Held]:
-        name = self._call(operation, operands).text(_CALLS[operation.name])
+    def _called(
+        self, operation: Operation, operands: Sequence[Held | Unknown]
+    ) -> list[Held]:
+        name = self._call(operation, ()).text(_CALLS[operation.name])
         return self._function(name, operands)
 
-    def _function(self, name: str, operands: Sequence[Held]) -> list[Held]:
+    def _function(self, name: str, operands: Sequence[Held | Unknown]) -> list[Held]:
         """Import a function where it is called; it sees nothing but its arguments."""
         return self._inside(_Scope(), self._found(name)[1], operands)
 
@@ -481,7 +517,9 @@ class Importer:
             if name not in call.read and name not in entry.ignores and "." not in name
         ]
         if unread:
-            raise UnsupportedError(f"attribute '{unread[0]}' is not supported")
+            raise UnsupportedError(
+                "; ".join(f"attribute '{name}' is not supported" for name in unread)
+            )
         found = list(result) if isinstance(result, Sequence) else [result]
         if entry.keeps or len(found) != len(operation.results):
             return found

@@ -173,8 +173,11 @@ class Call:
             return found
         if isinstance(found, complex):
             raise UnsupportedError("complex numbers are not supported")
-        known = self._find(found).array if isinstance(found, Ref) else None
+        tensor = self._find(found) if isinstance(found, Ref) else None
+        known = None if tensor is None else tensor.array
         if known is None or known.size != 1:
+            if tensor is not None:
+                self.maker.need(tensor)
             raise UnsupportedError(f"argument '{name}' is no number that is known")
         return float(known.reshape(()).item())
 

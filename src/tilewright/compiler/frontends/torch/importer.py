@@ -278,11 +278,27 @@ class Importer:
         try:
             return self._import(operation, record)
         except SkipNodeError:
-            return None
+            pass
         except REFUSALS as error:
             found = refusal_of(error)
             self._note(operation, record, found.message, found.hint)
-        return None
+        return self._stand_in(operation)
+
+    def _stand_in(self, operation: Operation) -> Held | None:
+        """What stands for results that nobody makes, so that what follows is still checked: their types alone.
+
+        None where one is no tensor, or has a size that was to be read from it.
+        """
+        made: list[Whole] = []
+        for index, type_ in enumerate(operation.results):
+            if type_ is None or of_data(type_.shape):
+                return None
+            whole: Whole = self.maker.stand_in(type_)
+            if index in operation.complex_results:
+                whole = Complex(whole, self.maker.stand_in(type_))
+            made.append(whole)
+        is_one = len(made) == 1 and not operation.is_list
+        return made[0] if is_one else made or None
 
     def _note(
         self, operation: Operation, record: Record, message: str, hint: str | None

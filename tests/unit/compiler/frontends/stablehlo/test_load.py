@@ -255,6 +255,72 @@ def test_everything_that_is_refused_is_listed_with_its_place() -> None:
     assert not coverage(text).supported
 
 
+def test_what_follows_a_problem_is_checked_by_the_types_that_are_stated() -> None:
+    """In functions and in both branches, too; the regions of an unknown operation are looked into."""
+    text = b"""module {
+  func.func @twice(%a: tensor<4xf32>) -> tensor<4xf32> {
+    %f = stablehlo.trick %a : tensor<4xf32>
+    %g = "stablehlo.negate"(%f) {bogus = 1 : i64, worse = 2 : i64} : (tensor<4xf32>) -> tensor<4xf32>
+    return %g : tensor<4xf32>
+  }
+  func.func @main(%x: tensor<4xf32>, %o: tensor<?xf32>) -> tensor<4xf32> {
+    %a = "stablehlo.magic"(%x) ({
+      %h = "stablehlo.spell"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      "stablehlo.return"(%h) : (tensor<4xf32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    %b = "stablehlo.abs"(%a) {shiny = 1 : i64} : (tensor<4xf32>) -> tensor<4xf32>
+    %c = "stablehlo.add"(%b) : (tensor<4xf32>) -> tensor<4xf32>
+    %p = "stablehlo.magic"(%c) : (tensor<4xf32>) -> tensor<i1>
+    %d = "stablehlo.if"(%p) ({
+      %t = "stablehlo.trock"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      "stablehlo.return"(%t) : (tensor<4xf32>) -> ()
+    }, {
+      %u = "stablehlo.truck"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      "stablehlo.return"(%u) : (tensor<4xf32>) -> ()
+    }) : (tensor<i1>) -> tensor<4xf32>
+    %e = func.call @twice(%d) : (tensor<4xf32>) -> tensor<4xf32>
+    %k = stablehlo.custom_call @Sharding(%e) : (tensor<4xf32>) -> tensor<4xtf32>
+    return %e : tensor<4xf32>
+  }
+}"""
+    found = coverage(text)
+    unknown = "operation 'stablehlo.{}' is not supported".format
+    problems = [(p.node.split()[0], p.reason) for p in found.problems]
+    assert problems[:-1] == [
+        ("a", unknown("magic")),
+        ("h", unknown("spell")),
+        ("b", "attribute 'shiny' is not supported"),
+        ("c", "has 1 operands, expected more"),
+        ("p", unknown("magic")),
+        ("t", unknown("trock")),
+        ("u", unknown("truck")),
+        ("f", unknown("trick")),
+        ("g", "attribute 'bogus' is not supported; attribute 'worse' is not supported"),
+    ]
+    assert problems[-1][0] == "k"
+    assert "tf32" in problems[-1][1]
+    trock = next(r for r in found.rows if r.op_type == "stablehlo.trock")
+    assert len(trock.reasons[0].nodes) == 1
+
+
+def test_a_function_is_looked_into_where_its_operands_are_not_even_known_by_type() -> None:
+    text = b"""module {
+  func.func @f(%a: tensor<?xf32>) -> tensor<?xf32> {
+    %u = stablehlo.trick %a : tensor<?xf32>
+    return %u : tensor<?xf32>
+  }
+  func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+    %a = stablehlo.magic %x : tensor<?xf32>
+    %b = func.call @f(%a) : (tensor<?xf32>) -> tensor<?xf32>
+    return %b : tensor<?xf32>
+  }
+}"""
+    assert [p.op_type for p in coverage(text).problems] == [
+        "stablehlo.magic",
+        "stablehlo.trick",
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -65,6 +65,41 @@ def test_every_unknown_operator_is_named_with_its_place_and_what_follows_is_not(
     ]
 
 
+def test_what_follows_a_problem_is_checked_by_the_types_that_torch_says() -> None:
+    odd = {"self": Ref("a"), "dim": 0, "oddity": 3}
+    pair = (VECTOR, VECTOR)
+    found = problems(
+        program(
+            Operation("a", "aten.magic.default", {"self": Ref("x")}, (VECTOR,)),
+            Operation("b", "aten.cumsum.default", odd, (VECTOR,)),
+            Operation("c", "aten.trick.default", {"self": Ref("b")}, pair, is_list=True),
+            Operation("d", "getitem", {"self": Ref("c"), "index": 1}, (VECTOR,)),
+            Operation("e", "aten.relu.default", {"self": Ref("d"), "shiny": 1}, (VECTOR,)),
+            Operation("y", "aten.relu.default", {"self": Ref("e")}, (VECTOR,)),
+        )
+    )
+    assert [(p.node, p.reason) for p in found] == [
+        ("a", "operator 'aten.magic.default' is not supported"),
+        ("b", "argument 'oddity' = 3 is not supported"),
+        ("c", "operator 'aten.trick.default' is not supported"),
+        ("e", "argument 'shiny' = 1 is not supported"),
+    ]
+
+
+def test_an_element_of_a_stand_in_is_not_called_a_problem() -> None:
+    found = problems(
+        program(
+            Operation(
+                "a", "aten.magic.default", {"self": Ref("x")}, (TensorType(i64, ()),)
+            ),
+            Operation(
+                "y", "aten.cumsum.default", {"self": Ref("x"), "dim": Ref("a")}, (VECTOR,)
+            ),
+        )
+    )
+    assert [p.node for p in found] == ["a"]
+
+
 def test_an_operator_that_changes_its_arguments_goes_by_its_own_name() -> None:
     """And gets the hint for operators of users, not torch's wrapper."""
     changing = {"_mutable_op": Opaque("mine.bump.default"), "x": Ref("x")}
