@@ -53,6 +53,7 @@ from tilewright.compiler.lowering.kernel_uses import (
     is_data,
     is_flow,
 )
+from tilewright.compiler.model_values import ModelValues
 from tilewright.compiler.packaging.archive import Part
 from tilewright.compiler.packaging.provenance import Origin
 from tilewright.compiler.passes import GraphPass, run_passes
@@ -132,6 +133,7 @@ def compile_model(
     with clock("import"):
         graph, files, checks, calling = import_model(source, options)
         origin = Origin.of(source, files, options.decisive)
+        values = ModelValues(graph)
     # From here no operator of a foreign format is left and every value has a type.
 
     with clock("optimize graph"):
@@ -168,7 +170,7 @@ def compile_model(
     origin = origin.with_options(tuned=tuned_decisions(kernels))
     diagnostics = diagnose(options, groups, kernels, programs[0])
     parts = tuple(
-        Part(target, program, emit_plan(program), image)
+        Part(target, program, values.written_in(program, emit_plan(program)), image)
         for target, program, image in zip(options.targets, programs, images, strict=True)
     )
     needs = memory.needs_of(programs[0])

@@ -172,7 +172,8 @@ class Editor:
     def replace_uses(self, old: Value, new: Value) -> None:
         """Make every operand and output that is `old` be `new`.
 
-        `new` takes the name of `old` when it has none, or when `old` is an output.
+        `new` takes the name of `old` when it has none, and so does what it shows as a view; what it shows with
+        the axes in another order has this order, `(0, 3, 1, 2)`, behind the name.
         """
         if old is new:
             return
@@ -185,8 +186,7 @@ class Editor:
             self._substitute(user, old, new)
         if self.is_output(old):
             self.graph.outputs[:] = [new if v is old else v for v in self.graph.outputs]
-        if not new.name and new.node is not None:
-            new.name = old.name
+        _name(new, old.name)
         self.modified = True
 
     def replace(self, node: Node, values: Sequence[Value]) -> None:
@@ -307,6 +307,15 @@ class Editor:
                 f"op '{stuck.op}' depends on itself", location=stuck.location
             )
         return result
+
+
+def _name(value: Value, name: str) -> None:
+    """Name what has no name; an order of axes is that of the shape that a view shows, and no further."""
+    while name and not value.name and (node := value.node) is not None:
+        value.name, order = name, node.attributes.get("perm", "")
+        if not order and (name.endswith(")") or not node.has(Trait.VIEW)):
+            return
+        value, name = node.operand(), f"{name}{order}"
 
 
 @final

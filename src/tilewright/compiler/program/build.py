@@ -7,6 +7,7 @@ runs on the host.  Called by the pipeline after the kernels were scheduled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast, final
 
 from tilewright.base.dtypes import from_numpy
@@ -76,6 +77,9 @@ class _Builder:
         self.finished: list[ir.Storage] = []
         self.checks: list[IndexCheck] = []
         self.check_storage: ir.Storage = ir.Storage("transient", 0, "index_checks")
+        self.shown: dict[Value, list[str]] = {}
+        for value in (v for node in graph.walk() for v in node.results if v.name):
+            self.shown.setdefault(value.origin, []).append(value.name)
         self.arrays: dict[int, ir.Storage] = {}  # of all constants, by identity
         self.numbers: dict[tuple[str, bytes], ir.Entry] = {}
 
@@ -191,6 +195,7 @@ class _Builder:
         entry = self.outputs.get(value)
         if entry is None:
             entry = ir.Entry.alone("transient", value.type, value.name or step)
+        entry = replace(entry, names=tuple(self.shown.get(value, ())))
         if entry.storage.kind == "block":
             allocate(self, entry)
         self.entries[value] = entry

@@ -97,14 +97,7 @@ def _step(
                 "expect", "expect_sizes", ir.place_of(step), (), 0,
                 dims=tuple(size for pair in step.pairs for size in pair),
             )  # fmt: skip
-        case (
-            ir.Label()
-            | ir.Branch()
-            | ir.Jump()
-            | ir.ReadSizes()
-            | ir.Allocate()
-            | ir.Rebind()
-        ):
+        case _:
             return _flow_step(step, numbers, labels)
 
 
@@ -139,26 +132,16 @@ def _flow_step(
         case ir.Jump():
             return form.Step("jump", "jump", "", (), 0, goto=labels[step.target])
         case ir.ReadSizes():
-            return form.Step(
-                kind="read",
-                name="read_sizes",
-                target=ir.place_of(step),
-                arguments=numbers,
-                result_count=0,
-                sizes=_ranges(step.sizes),
-            )
+            place, sizes = ir.place_of(step), _ranges(step.sizes)
+            return form.Step("read", "read_sizes", place, numbers, 0, sizes=sizes)
         case ir.Allocate():
             return form.Step("allocate", "allocate", "", numbers, 1)
         case ir.Rebind():
+            place, sizes = ir.place_of(step), _ranges(step.sizes)
             return form.Step(
-                kind="rebind",
-                name="rebind",
-                target=ir.place_of(step),
-                arguments=numbers,
-                result_count=len(step.moves),
-                dims=step.values,
-                sizes=_ranges(step.sizes),
-            )
+                "rebind", "rebind", place, numbers, len(step.moves),
+                dims=step.values, sizes=sizes,
+            )  # fmt: skip
 
 
 def _ranges(sizes: Iterable[Symbol]) -> tuple[form.SizeRange, ...]:

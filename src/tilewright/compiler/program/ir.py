@@ -63,11 +63,12 @@ class Storage:
 @final
 @record(eq=False)
 class Entry:
-    """A tensor in a storage."""
+    """A tensor in a storage; `names` are those of the values that it is, and that views show all of."""
 
     storage: Storage
     type: TensorType
     offset_bytes: Dim = 0
+    names: tuple[str, ...] = ()
 
     @staticmethod
     def alone(kind: str, type_: TensorType, name: str) -> Entry:

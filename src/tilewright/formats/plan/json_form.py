@@ -38,6 +38,7 @@ from tilewright.formats.plan.steps import (
     Entry,
     HostCall,
     IndexCheck,
+    ModelValue,
     Plan,
     SizeRange,
     Step,
@@ -192,6 +193,8 @@ def _extension(plan: Plan) -> dict[str, object]:
             }
             for s in plan.steps
         ],
+        # What no runtime needs to run the plan: older ones pass over it, so it asks for no version.
+        "values": [[v.name, v.step, v.result, list(v.axes)] for v in plan.values],
     }
 
 
@@ -297,6 +300,11 @@ def _decode(members: Mapping[str, object]) -> Plan:
             for p, a, s, low, high in cast("list[list[object]]", members.get("checks", []))
         ),
         check_storage=_number(members.get("check_storage", -1)),
+        # In plans that were made since there is `first_divergence` between levels.
+        values=tuple(
+            ModelValue(text_of(n), _number(s), _number(r), _numbers(axes))
+            for n, s, r, axes in cast("list[list[object]]", members.get("values", []))
+        ),
     )
 
 

@@ -196,12 +196,29 @@ class IndexCheck:
 
 @final
 @record
+class ModelValue:
+    """Result `result` of step `step` is the value `name` of the imported model, element for element.
+
+    Its shape may be another one; where it has `axes`, the value is the tensor with its axes in this order, as
+    `transpose` takes them.
+    """
+
+    name: str
+    step: int
+    result: int
+    axes: tuple[int, ...] = ()
+
+
+@final
+@record
 class Plan:
     """A whole program.  `inputs` and `outputs` are (name, entry) in order.
 
     `equalities` are pairs of sizes that must agree in a call, though no input's type says so.
     `checks` have one record of `CHECK_BYTES` each, in order, in storage `check_storage`, which
     lives to the end.
+
+    `values` says, in the order of the model, which tensors are values of it: those whose names are there once.
     """
 
     name: str
@@ -215,6 +232,7 @@ class Plan:
     equalities: tuple[tuple[Dim, Dim], ...] = ()
     checks: tuple[IndexCheck, ...] = ()
     check_storage: int = -1
+    values: tuple[ModelValue, ...] = ()
 
     @property
     def outcomes(self) -> dict[str, Outcome]:

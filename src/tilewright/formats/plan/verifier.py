@@ -304,6 +304,17 @@ def _check_overlaps(rows: list[tuple[int, int, int, int]]) -> None:
         heapq.heappush(ends, (last, (start, end)))
 
 
+def _check_values(plan: Plan) -> None:
+    for value in plan.values:
+        subject = f"value '{value.name:.80}'"
+        _require(0 <= value.step < len(plan.steps), f"{subject}: no step {value.step}")
+        results = results_of(plan.steps[value.step])
+        _require(0 <= value.result < len(results), f"{subject}: no result {value.result}")
+        rank = len(plan.entries[results[value.result]].shape)
+        is_order = sorted(value.axes) == list(range(rank))
+        _require(not value.axes or is_order, f"{subject}: axes are none of {rank}")
+
+
 _CHECKS: Final[tuple[Callable[[Plan], None], ...]] = (
     _check_storages,
     _check_entries,
@@ -313,4 +324,5 @@ _CHECKS: Final[tuple[Callable[[Plan], None], ...]] = (
     _check_steps,
     _check_index_checks,
     _check_arena,
+    _check_values,
 )

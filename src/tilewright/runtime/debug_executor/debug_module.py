@@ -5,7 +5,7 @@ Source: TVM 0.19, `python/tvm/contrib/debugger/debug_executor.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -15,6 +15,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.options import path_option
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.debug_executor.debug_result import DebugResult
+from tilewright.runtime.debug_executor.model_tensors import ModelTensor
 from tilewright.runtime.debug_executor.nodes import Nodes, nodes_of
 from tilewright.runtime.graph_executor import GraphModule, Tensor
 from tilewright.runtime.graph_executor import create as create_executor
@@ -93,6 +94,34 @@ class GraphModuleDebug(GraphModule):
         `loop[2]/branch.then/matmul_0` is the kernel `matmul_0` in a branch in the third trip.
         """
         return tuple(node.name for node in self._nodes.nodes)
+
+    @property
+    def model_tensors(self) -> Sequence[ModelTensor]:
+        """Which outputs of nodes are values of the model, in its order; with control flow in the last pass."""
+        return self._nodes.model_tensors
+
+    @property
+    def knows_model(self) -> bool:
+        """Whether it is known which values of the model nodes write; names of nodes are all there is otherwise."""
+        return self._nodes.knows_model
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return tuple(spec.name for spec in self._executor.program.outputs)
+
+    def results(self, **inputs: object) -> tuple[Array, ...]:
+        """Run as a whole and give copies of the outputs, in order.
+
+        Args:
+            inputs: set before.
+        """
+        self._executor.set_inputs(inputs)
+        self._executor.run()
+        return tuple(
+            np.array(self._executor.get_output(index), copy=True)
+            for index in range(self._executor.output_count)
+        )
 
     def run(  # pyright: ignore[reportIncompatibleMethodOverride] - as in TVM
         self,

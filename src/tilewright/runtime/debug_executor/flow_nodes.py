@@ -13,6 +13,11 @@ from tilewright.formats.graph_json import Graph
 from tilewright.formats.plan import Plan, results_of
 from tilewright.formats.plan.json_form import graph_form
 from tilewright.runtime.debug_executor.debug_node import DebugNode, Trace
+from tilewright.runtime.debug_executor.model_tensors import (
+    ModelTensor,
+    RanStep,
+    tensors_of_steps,
+)
 from tilewright.runtime.graph_executor import CallProgram
 from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.plan_executor.flow_stepper import FlowStepper
@@ -29,6 +34,8 @@ class FlowNodes:
     A step that is timed runs again and again; what it wrote is put right before the next one runs.
     """
 
+    knows_model: bool = True
+
     def __init__(self, program: CallProgram, plan: Plan) -> None:
         self.graph: Graph = graph_form(plan)
         self._program: CallProgram = program
@@ -36,6 +43,7 @@ class FlowNodes:
         self._leaves: list[int] = Trace(plan, self.graph).leaves
         self._nodes: list[DebugNode] | None = None
         self._steps: list[int] = []
+        self._ran: list[RanStep] = []
         self._stepper: FlowStepper | None = None
         self._at: int = -1  # the node that runs now
         self._runs: int = 0  # how often it ran
@@ -48,6 +56,12 @@ class FlowNodes:
             self.prepare()
         assert self._nodes is not None, "a pass has found them"
         return self._nodes
+
+    @property
+    def model_tensors(self) -> Sequence[ModelTensor]:
+        """What the plan says of the steps of the last pass."""
+        assert self.nodes, "a pass has found what ran"
+        return tensors_of_steps(self._plan, self._ran)
 
     def prepare(self) -> None:
         """Run once to see what runs, and begin again.
@@ -67,6 +81,7 @@ class FlowNodes:
         plan, stepper = self._plan, self._begin()
         trace = Trace(plan, self.graph)
         steps: list[int] = []
+        self._ran = []
         while (index := stepper.advance()) is not None:
             if len(steps) == STEP_LIMIT:
                 raise UserError(
@@ -75,6 +90,7 @@ class FlowNodes:
                     hint="look at a call with fewer trips",
                 )
             step = plan.steps[index]
+            self._ran.append(RanStep(len(trace.nodes), index, stepper.path, stepper.trips))
             trace.add(step, f"{stepper.path}{step.name}")
             steps.append(index)
             stepper.run()

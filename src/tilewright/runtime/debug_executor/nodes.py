@@ -10,12 +10,20 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, final
 
 from tilewright.base.errors import UserError
-from tilewright.formats.graph_json import Graph
-from tilewright.formats.plan import Plan, results_of
+from tilewright.formats.graph_json import Graph, write_graph
+from tilewright.formats.plan import Plan, from_json, results_of
 from tilewright.formats.plan.json_form import graph_form
 from tilewright.runtime.debug_executor.debug_node import PARAMETER, DebugNode, Trace
 from tilewright.runtime.debug_executor.flow_nodes import FlowNodes
+from tilewright.runtime.debug_executor.model_tensors import (
+    ModelTensor,
+    RanStep,
+    tensors_of_names,
+    tensors_of_plan_nodes,
+    tensors_of_steps,
+)
 from tilewright.runtime.graph_executor import CallProgram, GraphExecutor, GraphProgram
+from tilewright.runtime.graph_executor.plan_program import is_plan
 from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import Array
@@ -30,6 +38,16 @@ class Nodes(Protocol):
     @property
     def graph(self) -> Graph:
         """All of it in TVM's form."""
+        ...
+
+    @property
+    def model_tensors(self) -> Sequence[ModelTensor]:
+        """What nodes write that other executors may have, too."""
+        ...
+
+    @property
+    def knows_model(self) -> bool:
+        """Whether those are values of the model; names of nodes otherwise."""
         ...
 
     def prepare(self) -> None:
@@ -65,6 +83,14 @@ class GraphNodes:
             )
             for node in self.graph.nodes
         )
+        self.knows_model: bool = is_plan(self.graph)
+
+    @property
+    def model_tensors(self) -> Sequence[ModelTensor]:
+        """Of a graph that was made of a plan, what the plan says."""
+        if not self.knows_model:
+            return tensors_of_names(self.graph.nodes)
+        return tensors_of_plan_nodes(from_json(write_graph(self.graph)), self.graph)
 
     def prepare(self) -> None:
         """Buffers may have been exchanged since the last pass."""
@@ -88,6 +114,8 @@ class GraphNodes:
 class PlanNodes:
     """The inputs, the constants and the steps of a plan."""
 
+    knows_model: bool = True
+
     def __init__(self, program: CallProgram, plan: Plan) -> None:
         self.graph: Graph = graph_form(plan)
         self._program: CallProgram = program
@@ -98,6 +126,13 @@ class PlanNodes:
             trace.add(step, step.name)
         self._leaves: list[int] = trace.leaves
         self.nodes: tuple[DebugNode, ...] = tuple(trace.nodes)
+
+    @property
+    def model_tensors(self) -> Sequence[ModelTensor]:
+        """What the plan says."""
+        first = len(self._leaves)
+        steps = (RanStep(first + step, step) for step in range(len(self._plan.steps)))
+        return tensors_of_steps(self._plan, steps)
 
     def prepare(self) -> None:
         """The inputs decide the sizes."""

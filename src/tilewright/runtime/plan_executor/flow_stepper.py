@@ -73,12 +73,19 @@ class FlowStepper:
     @property
     def path(self) -> str:
         """Where the step stands: `loop[2]/branch.then/`, trips counted from 0."""
-        inside = [s for s in self._scopes if s.start <= self._last < s.stop]
         words = (
             f"{s.name}[{self._trips.get(s.start, 0)}]" if s.is_loop else s.name
-            for s in inside
+            for s in self._inside()
         )
         return "".join(f"{word}/" for word in words)
+
+    @property
+    def trips(self) -> tuple[int, ...]:
+        """In which trip of each loop around it the step is, from 0, the outermost first."""
+        return tuple(self._trips.get(s.start, 0) for s in self._inside() if s.is_loop)
+
+    def _inside(self) -> list[_Scope]:
+        return [s for s in self._scopes if s.start <= self._last < s.stop]
 
     def run(self) -> None:
         """Run the step."""

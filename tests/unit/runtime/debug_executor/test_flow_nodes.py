@@ -121,4 +121,4 @@ def test_two_ways_part_in_a_trip() -> None:
     plain = debugged(tw.compile(parse(GROWTH), opt_level=0))
     found = first_divergence(plain, other, n=np.array(2), x=x)
     assert found is not None
-    assert found.name == "loop[0]/concat"
+    assert found.name == "loop[0]/q"
