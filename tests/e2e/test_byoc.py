@@ -425,6 +425,24 @@ def test_the_parts_of_a_build_make_an_executor_that_calls_what_was_generated(
     np.testing.assert_allclose(np.from_dlpack(net.get_output(0)), want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("made", [tw.graph_executor, tw.debug_executor])
+def test_parts_without_a_kernel_of_ours_take_sizes_that_a_call_decides(made: Any) -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (symbol("rows", 1), 16)))
+    h = b.relu(b.add(b.matmul(x, b.constant(W)), b.constant(C)))
+    b.output("y", b.add(b.matmul(h, b.constant(W)), b.constant(C)))
+    graph_json, lib, params = tw.build(b.graph, byoc=["test_dense"])
+    module = made.create(graph_json, lib, tw.cpu(0))
+    net = tw.graph_executor.GraphModule(module) if made is tw.graph_executor else module
+    for rows in (5, 2):
+        want = np.maximum(X[:rows] @ W + C, 0) @ W + C
+        net.set_input("x", X[:rows], **params)
+        net.run()
+        np.testing.assert_allclose(np.from_dlpack(net.get_output(0)), want, rtol=1e-5)
+    if made is tw.debug_executor:
+        assert net.debug_get_output(net.node_names[-1]).shape == (2, 16)
+
+
 class OracleModule(byoc.Module):
     """Any subgraph, by the evaluator."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.graph_json import Graph, read_graph
+from tilewright.formats.graph_json import Graph, read_graph, write_graph
 from tilewright.formats.plan import Plan, from_json
 from tilewright.formats.plan.json_form import graph_form
 from tilewright.formats.tensor_spec import TensorSpec
@@ -47,13 +47,16 @@ def is_plan(graph: Graph) -> bool:
 
 
 def has_functions_only(graph: Graph, module: Module) -> bool:
-    """Whether a module has functions that the graph names, and no kernels that its plan could run."""
+    """Whether a module has functions for what a plan has kernels for, and no kernels that it could run.
+
+    A plan whose steps all call functions runs as the plan that it is, which may have sizes that a call decides.
+    """
     if any(isinstance(one, ExecutableModule) for one in module.walk()):
         return False
+    steps = from_json(write_graph(graph)).steps
     return any(
-        module.get_function(node.function, query_imports=True) is not None
-        for node in graph.nodes
-        if not node.is_input
+        module.get_function(target, query_imports=True) is not None
+        for target in {s.target for s in steps if s.kind in ("dispatch", "host")}
     )
 
 
