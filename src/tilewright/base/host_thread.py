@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from tilewright.base.status import StatusCode, failure
+
+NO_ROOM_HINT: Final = (
+    "end other processes, or raise what one user or container may have (ulimit -u)"
+)
+"""What to do where the system starts no further thread or process."""
 
 
 def start_thread(work: Callable[[], object], name: str | None = None) -> threading.Thread:
@@ -23,6 +29,6 @@ def start_thread(work: Callable[[], object], name: str | None = None) -> threadi
         raise failure(
             StatusCode.RESOURCE_EXHAUSTED,
             "the system starts no further thread",
-            hint="end other processes, or raise what one user or container may have (ulimit -u)",
+            hint=NO_ROOM_HINT,
         ) from error
     return thread

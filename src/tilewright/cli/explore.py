@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import webbrowser
 from pathlib import Path
 
 import click
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import DeviceError, InputError
 from tilewright.base.host_thread import start_thread
 from tilewright.base.input_file import why_no_file
 from tilewright.cli.display import err, example
@@ -53,8 +54,9 @@ def command(
     with ExplorerServer(explorer, port) as server:
         err.print(f"{explorer.name}: {server.address}  (until Ctrl-C)", soft_wrap=True)
         if opens:
-            # A browser of the terminal keeps who opened it waiting.
-            start_thread(lambda: webbrowser.open(server.address))
+            # A browser of the terminal keeps who opened it waiting; where there is no thread, the address is read.
+            with contextlib.suppress(DeviceError):
+                start_thread(lambda: webbrowser.open(server.address))
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -13,6 +13,24 @@ from pathlib import Path
 import pytest
 
 from fakes.command_line import tilewright
+from fakes.scarce_threads import threads_left
+from tilewright.api.explorer import ExplorerServer
+
+
+@pytest.mark.slow
+def test_the_page_is_there_where_no_thread_is_left_for_a_browser(
+    mlp_onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str] = []
+
+    def serve(server: ExplorerServer) -> None:
+        served.append(server.address)
+
+    monkeypatch.setattr(ExplorerServer, "serve_forever", serve)
+    with threads_left(0):
+        done = tilewright("explore", mlp_onnx, "--calls=1", "--open")
+    assert done.code == 0, done.err
+    assert served[0] in done.err
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NotRequired, TypedDict
 
 from tilewright.base.errors import ModelError, UserError
+from tilewright.base.host_thread import NO_ROOM_HINT
 
 _EXTRA: Final = "pip install 'tilewright[chat]'"
 _MODULE: Final = "tilewright.api.language.template_worker"
@@ -99,7 +100,9 @@ def _answer(asked: bytes, location: str) -> tuple[str, str]:
         return "refused", f"it takes more than {_PATIENCE_SECONDS} seconds"
     except OSError as error:
         raise UserError(
-            f"no process for the chat template can be started: {error}", location=location
+            f"no process for the chat template can be started: {error}",
+            location=location,
+            hint=NO_ROOM_HINT,
         ) from error
     if found.returncode < 0:
         return "refused", "it takes too much time or memory"

@@ -5,6 +5,7 @@ Called by `toolchain` and `object_store`.  Not here: which commands there are (`
 
 from __future__ import annotations
 
+import errno
 import shlex
 import subprocess
 import tempfile
@@ -13,8 +14,11 @@ from typing import IO, Final
 
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
+from tilewright.base.host_thread import NO_ROOM_HINT
 
 COMPILER_HINT: Final = "install a C compiler, name one (cc=…, CC, TILEWRIGHT_CC), or: pip install 'tilewright[cross]'"
+_NO_ROOM: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Of the system, whose compiler is another matter."""
 _SHOWN_LINES: Final = 20
 _SHOWN_COMMAND: Final = 400
 
@@ -83,10 +87,9 @@ def _start(
         )
     except OSError as error:
         said.close()
-        is_there = not isinstance(error, (FileNotFoundError, PermissionError))
         raise UserError(
             f"cannot run '{command[0]}': {error.strerror or error}",
-            hint=None if is_there else COMPILER_HINT,
+            hint=NO_ROOM_HINT if error.errno in _NO_ROOM else COMPILER_HINT,
         ) from error
     return command, process, said
 

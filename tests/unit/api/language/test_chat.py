@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import subprocess
+
 import pytest
 
 from fakes.language_models import TEMPLATE
@@ -103,6 +106,17 @@ def test_a_template_without_an_end_is_ended(
     monkeypatch.setattr("tilewright.api.language.chat._SECONDS", 1)
     with pytest.raises(UserError, match="too much time"):
         _render(template)
+
+
+def test_a_system_without_processes_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "run", none_left)
+    with pytest.raises(UserError, match=r"no process for .*\nhint: end other processes"):
+        _render("{{ messages }}")
 
 
 def test_templates_see_tools_and_write_json_as_it_is() -> None:

@@ -215,3 +215,13 @@ def test_a_compiler_that_is_there_is_not_to_be_installed(
     with pytest.raises(UserError, match="cannot run 'cc': Resource temp") as told:
         run_all([["cc", "--version"]])
     assert "install" not in str(told.value)
+    assert "hint: end other processes" in str(told.value)
+
+
+def test_what_is_no_program_is_no_compiler(tmp_path: Path) -> None:
+    file = tmp_path / "cc"
+    file.write_text("no program\n")
+    file.chmod(0o755)
+    for name in (str(file), str(file / "cc")):
+        with pytest.raises(UserError, match=r"cannot run '.*\nhint: install a C compiler"):
+            run_all([[name, "--version"]])
