@@ -53,6 +53,34 @@ def multiples(z: Any, x: Any) -> Any:
     return *sums, *products, *one_by_one, torch.eye(2, dtype=z.dtype)
 
 
+def no_numbers(z: Any) -> Any:
+    """With a factor of 0 torch does not look at what is added."""
+    lost = z * float("nan")
+    return (
+        torch.addmm(lost, z, z, beta=0),
+        torch.addmv(lost[0], z, z[1], beta=0, alpha=2j),
+        torch.baddbmm(lost[None], z[None], z[None], beta=0),
+    )
+
+
+def of_other_types(z: Any) -> Any:
+    """What is summed and multiplied in a type that is given, also of real numbers, which have no imaginary part."""
+    wide, x = torch.complex128, z.real
+    running = (
+        z.cumsum(1, dtype=wide),
+        z.cumprod(1, dtype=wide),
+        x.cumprod(1, dtype=z.dtype),
+    )
+    whole = (z.sum(1, dtype=wide), z.mean(dtype=wide), z.prod(1, dtype=wide))
+    of_reals = (x.sum(1, dtype=z.dtype), x.cumsum(0, dtype=z.dtype), x.prod(dtype=z.dtype))
+    to_reals = (z.cumprod(1, dtype=x.dtype), z.prod(1, dtype=x.dtype), z.sum(dtype=x.dtype))
+    return *running, *whole, *of_reals, *to_reals
+
+
+def turned(z: Any) -> Any:
+    return torch.rsub(z, z[0], alpha=1 - 2j), torch.rsub(z.real, z), torch.rsub(z, 2.0)
+
+
 def filled(z: Any) -> Any:
     places = torch.tensor([[0, 1, 1, 2]])
     lost = z / torch.tensor([0, 1, 2, 3])
@@ -66,7 +94,11 @@ def functions(z: Any) -> Any:
     return *running, *bits, torch.exp2(z), functional.silu(z), dropped
 
 
-@pytest.mark.parametrize("function", [spread, filled, functions], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [spread, filled, functions, no_numbers, of_other_types, turned],
+    ids=lambda f: f.__name__,
+)
 def test_what_a_tensor_of_complex_numbers_is_asked(function: Callable[..., Any]) -> None:
     same(function, [(numbers(4, 4),)])
 

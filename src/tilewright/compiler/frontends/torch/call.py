@@ -237,8 +237,13 @@ class Call:
         return found
 
     def element_type(self, name: str = "dtype") -> DType | None:
-        """An element type; None where it is not given.  Raises: UnsupportedError for one that is not ours."""
+        """An element type, of complex results that of their parts; None where it is not given.
+
+        Raises: UnsupportedError for one that is not ours.
+        """
         found = self.argument(name)
+        if isinstance(found, Opaque) and self.is_complex():
+            return self.dtype()
         if isinstance(found, Opaque):
             raise UnsupportedError(f"elements of type {found.text} are not supported")
         return found if isinstance(found, DType) else None

@@ -143,8 +143,13 @@ def _added_product(first: str, second: str) -> Build:
             y = y.map(lambda part: e.unsqueeze(part, (1,)))
         found = product(e, x, y, lambda a, b: matrix_product(e, a, b))
         found = found.map(lambda part: e.squeeze(part, (1,))) if is_vector else found
-        added = multiple(call, operand_of(call, "self"), "beta")
-        return _plus(e, multiple(call, found, "alpha"), added)
+        found, old = multiple(call, found, "alpha"), operand_of(call, "self")
+        # With a factor of 0 what is no number in it counts for nothing.
+        return (
+            found
+            if call.argument("beta") == 0
+            else _plus(e, found, multiple(call, old, "beta"))
+        )
 
     return build
 
@@ -217,9 +222,16 @@ def _between(call: Call) -> Complex:
     return _plus(e, x, _times(e, operand_of(call, "weight"), gap))
 
 
+def _factors(call: Call) -> Complex:
+    """What is multiplied, in the type of the result: for a real one the imaginary parts are dropped before."""
+    call.element_type()
+    z = operand_of(call, "self")
+    return z if call.is_complex() else as_complex(call.maker, z.real)
+
+
 def _product_of_all(call: Call) -> Complex:
     """Along an axis of a size that is known, half by half."""
-    e, z = call.maker, operand_of(call, "self")
+    e, z = call.maker, _factors(call)
     keep = call.flag("keepdim")
     if call.has("dim"):
         axis = axis_of(call, z.real.rank)
@@ -243,8 +255,7 @@ def _product_of_all(call: Call) -> Complex:
 
 def _running_product(call: Call) -> Complex:
     """Along an axis of a size that is known: each times what is 1, 2, 4, … places before."""
-    e, z = call.maker, operand_of(call, "self")
-    call.element_type()
+    e, z = call.maker, _factors(call)
     if not z.real.rank:
         call.argument("dim")
         return z

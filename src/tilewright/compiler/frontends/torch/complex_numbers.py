@@ -379,7 +379,7 @@ _ROWS: Final[dict[str, Build]] = {
     "view_as_complex": _of_pairs, "view.dtype": _viewed, "view_as_real": _pairs, "view_as_real_copy": _pairs,
     "real": _real, "imag": _imaginary, "abs": _size, "add.Tensor": _sum("add"),
     "add.Scalar": _sum("add"), "sub.Tensor": _sum("sub"), "sub.Scalar": _sum("sub"),
-    "rsub.Scalar": _sum("sub", turned=True), "mul.Tensor": _product, "mul.Scalar": _product,
+    **dict.fromkeys(("rsub.Scalar", "rsub.Tensor"), _sum("sub", turned=True)), "mul.Tensor": _product, "mul.Scalar": _product,
     "div.Tensor": _quotient, "div.Scalar": _quotient, "reciprocal": _reciprocal,
     **dict.fromkeys(("where.ScalarOther", "where.ScalarSelf"), _chosen),
     **dict.fromkeys(("fill.Tensor", "fill.Scalar"), _filled_with),

@@ -439,14 +439,14 @@ class Importer:
     ) -> Tensor | Sequence[Tensor | None]:
         """What a row makes of one part of complex operands."""
         operation = complex_numbers.for_part(operation, part)
-        filled = operation.arguments.get("value")
+        numbers = [operation.arguments.get(name) for name in ("self", "value")]
 
         def find(reference: Ref) -> Tensor:
             held = self._hold(reference)
             if isinstance(held, Complex):
                 return getattr(held, part)
-            # Places and masks are whole; a real tensor that is filled in has no imaginary part.
-            is_nothing = part == "imaginary" and reference == filled
+            # Places and masks are whole; a real tensor of numbers has no imaginary part.
+            is_nothing = part == "imaginary" and reference in numbers
             return self.maker.full(0, held.dtype, held.shape) if is_nothing else held
 
         call = Call(operation, self.maker, find, self._draws)
@@ -485,20 +485,21 @@ class Importer:
         """What a row made, of the type that torch says.  Raises: UnsupportedError for another."""
         self._check_sizes(operation)
         if isinstance(made, Tensor | Complex):
-            made = self._whole_as_stated(made, operation.results[0])
+            made = self._whole_as_stated(made, operation, 0)
             return [made] if operation.is_list else made
         if len(made) != len(operation.results):
             raise ModelError(f"gives {len(made)} results, torch {len(operation.results)}")
         return [
-            None if whole is None else self._whole_as_stated(whole, type_)
-            for whole, type_ in zip(made, operation.results, strict=True)
+            None if whole is None else self._whole_as_stated(whole, operation, place)
+            for place, whole in enumerate(made)
         ]
 
-    def _whole_as_stated(self, whole: Whole, stated: TensorType | None) -> Whole:
-        if isinstance(whole, Tensor):
-            return self._as_stated(whole, stated)
-        parts = (whole.real, whole.imaginary)
-        return Complex(*(self._as_stated(part, stated) for part in parts))
+    def _whole_as_stated(self, whole: Whole, operation: Operation, place: int) -> Whole:
+        stated = operation.results[place]
+        if isinstance(whole, Complex) and place in operation.complex_results:
+            return whole.map(lambda part: self._as_stated(part, stated))
+        # Asked for real numbers, torch drops the imaginary parts.
+        return self._as_stated(whole.real if isinstance(whole, Complex) else whole, stated)
 
     def _as_stated(self, tensor: Tensor, stated: TensorType | None) -> Tensor:
         if stated is None or tensor.type == stated:
