@@ -63,10 +63,10 @@ def _crop(call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("Affine", _affine),
-    row("Crop", _crop),
-    row("ImageScaler", _image_scaler),
-    row("ParametricSoftplus", _parametric_softplus),
-    row("Scale", _scale),
-    row("ScaledTanh", _scaled_tanh),
+    row("Affine", _affine, takes="1 -> 1 alpha:float beta:float"),
+    row("Crop", _crop, takes="1 -> 1 border:ints! scale:ints"),
+    row("ImageScaler", _image_scaler, takes="1 -> 1 bias:floats scale:float"),
+    row("ParametricSoftplus", _parametric_softplus, takes="1 -> 1 alpha:float beta:float"),
+    row("Scale", _scale, takes="1 -> 1 scale:float"),
+    row("ScaledTanh", _scaled_tanh, takes="1 -> 1 alpha:float beta:float"),
 )

@@ -235,6 +235,8 @@ WRONG_NODES = {
     "b = Concat<axis = 1.5>(a, a)": "attribute 'axis' is not an int",
     "b = Cast(a)": "attribute 'to' is missing",
     "b, c = Neg(a)": "output 2 ('c') is not supported",
+    "b = Crop<scale = 2>(a, a)": "attribute 'scale' is not a list of ints; attribute 'border' is missing; has 2 operands, expected at most 1",
+    "b, c = Affine<gamma = 1>(a)": "attribute 'gamma' is not supported; output 2 ('c') is not supported",
     "b = com.microsoft.Relu(a)": "op 'Relu' of domain 'com.microsoft' is not supported",
 }
 
