@@ -298,7 +298,7 @@ def test_the_folder_stays_below_its_limit(tmp_path: Path) -> None:
     small = CompilationCache(folder=tmp_path, limit_bytes=20_000)
     for lower in range(1, 5):
         compiled_with(small, dynamic(lower))
-    sizes = [p.stat().st_size for p in tmp_path.glob("*/*")]
+    sizes = [p.stat().st_size for p in tmp_path.glob("??/*")]
     assert sum(sizes) <= small.limit_bytes
     archive = tmp_path / "after.vmfb"
     parts = compiled_with(small, dynamic(1)).parts
