@@ -45,6 +45,8 @@ _CLOCK_SECONDS: Final = 60.0
 """That the clocks of two machines with one folder may differ."""
 _MOST_BYTES: Final = 1 << 28
 """Of an entry: code of a kernel is a thousandth of it."""
+_AS_IT_LIES: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Flags of files that somebody may have put there: no link is followed, and no pipe waited for."""
 _SAID: Final[set[Path]] = set()
 """Folders of which this process has said that they cannot be used."""
 
@@ -241,10 +243,8 @@ class CompilationCache:
 
     def _count(self, size: int) -> None:
         """Add what was put; nothing where there is no tally, as then all entries are looked at anyway."""
-        flags = os.O_WRONLY | os.O_APPEND
-        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         with contextlib.suppress(OSError):
-            handle = os.open(self._tally, flags)
+            handle = os.open(self._tally, os.O_WRONLY | os.O_APPEND | _AS_IT_LIES)
             with os.fdopen(handle, "ab") as file:
                 file.write(b"%d\n" % size)
 
@@ -281,8 +281,9 @@ def _read_own(path: Path) -> bytes:
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(f"{path} is no file")
-    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+    with open(
+        path, "rb", opener=lambda name, mode: os.open(name, mode | _AS_IT_LIES)
+    ) as file:
         opened = os.fstat(file.fileno())
         if hasattr(os, "geteuid") and opened.st_uid != os.geteuid():
             raise PermissionError(f"{path} belongs to somebody else")
