@@ -65,15 +65,15 @@ def digits_of_open_size(
         divisors = {part.right for part in parts if as_symbol(part.left) == var}
         if len(divisors) != 1 or not all(_is_fixed(d, moving) for d in divisors):
             continue
-        digits = {op: Symbol(f"{name} {op}", 0) for op in ("floordiv", "mod")}
-        named = functools.partial(_digit, var, digits)
+        named = {op: Symbol(f"{name} {op}", 0) for op in ("floordiv", "mod")}
+        change = functools.partial(_digit, var, named)
         changed = [
-            (substitute_operations(x, named), substitute_operations(y, named))
+            (substitute_operations(x, change), substitute_operations(y, change))
             for x, y in pairs
         ]
         pairs = [pair for pair in changed if name not in symbolic.names_in(pair)]
         pending = {n: v for n, v in pending.items() if n != name}
-        pending |= {digit.name: digit for digit in digits.values()}
+        pending |= {digit.name: digit for digit in named.values()}
     return pairs, pending
 
 
@@ -128,10 +128,10 @@ def _is_fixed(divisor: Dim, moving: AbstractSet[str]) -> bool:
 
 
 def _digit(
-    var: Symbol, digits: Mapping[str, Symbol], factor: int, part: symbolic.Operation
+    var: Symbol, named: Mapping[str, Symbol], factor: int, part: symbolic.Operation
 ) -> Dim | None:
     """The quotient or the remainder of a variable, under its name."""
-    found = digits.get(part.op) if as_symbol(part.left) == var else None
+    found = named.get(part.op) if as_symbol(part.left) == var else None
     return None if found is None else _of_atom(found) * factor
 
 

@@ -73,6 +73,8 @@ def distinct(
         }
         pairs += _digits_in_blocks(first, second, around, plain, renamed)
     pairs, pending = digits_of_variables(pairs, pending)
+    if not is_scalar:
+        return not pending
     if len(first.indices) > 1:
         # The position in memory sees through indices that were split off one loop (i // n, i % n).
         xs, ys = zip(*pairs[: len(first.indices)], strict=True)
@@ -80,8 +82,6 @@ def distinct(
     pairs = _with_more(pairs, joined_digits)
     facts = [fact for fact in first.facts if fact in second.facts]
     pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
-    if not is_scalar:
-        return not pending
     if not _undetermined(pairs, pending):
         return True
     inner = (*plain.values(), *renamed.values())
