@@ -1,7 +1,7 @@
 """The plan: a program as a flat list of steps over storages, replayed without a virtual machine.
 
-`Plan` and its parts are data; `to_json` and `from_json` are the file form; `verify_plan` refuses
-what is inconsistent.  Not here: execution (`runtime.plan_executor`) and construction
+`Plan` and its parts are data; `to_json` and `from_json` are the file form, `from_graph` reads one that was parsed;
+`verify_plan` refuses what is inconsistent.  Not here: execution (`runtime.plan_executor`) and construction
 (`compiler.program`).
 """
 
@@ -10,7 +10,7 @@ from tilewright.formats.plan.attributes import (
     encode_attribute,
     resolve_attribute,
 )
-from tilewright.formats.plan.json_form import VERSION, from_json, to_json
+from tilewright.formats.plan.json_form import VERSION, from_graph, from_json, to_json
 from tilewright.formats.plan.steps import (
     CHECK_BYTES,
     CHECK_PASSED,
@@ -49,6 +49,7 @@ __all__ = [
     "Storage",
     "decode_attribute",
     "encode_attribute",
+    "from_graph",
     "from_json",
     "operands_of",
     "resolve_attribute",

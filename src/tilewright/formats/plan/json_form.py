@@ -234,10 +234,24 @@ def from_json(data: bytes | memoryview) -> Plan:
     Raises: ArchiveError for anything that is not a consistent plan of a known version.
     """
     try:
-        members = cast("dict[str, dict[str, dict[str, object]]]", read_members(data))
-        extension = members["metadata"]["tilewright"]
+        members = read_members(data)
     except ArchiveError as error:
         raise ArchiveError(f"not a plan ({error.message})", location="plan") from error
+    return _verified(members)
+
+
+def from_graph(graph: Graph) -> Plan:
+    """The plan in the metadata of a graph that was read.
+
+    Raises: ArchiveError as `from_json`.
+    """
+    return _verified({"metadata": graph.metadata})
+
+
+def _verified(members: Mapping[str, object]) -> Plan:
+    try:
+        metadata = cast("dict[str, dict[str, object]]", members["metadata"])
+        extension = metadata["tilewright"]
     except (KeyError, TypeError) as error:
         raise ArchiveError(f"not a plan ({error!r:.80})", location="plan") from error
     try:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, final
 
 from tilewright.base.errors import UserError
-from tilewright.formats.graph_json import Graph, write_graph
-from tilewright.formats.plan import Plan, from_json, results_of
+from tilewright.formats.graph_json import Graph
+from tilewright.formats.plan import Plan, from_graph, results_of
 from tilewright.formats.plan.json_form import graph_form
 from tilewright.runtime.debug_executor.debug_node import PARAMETER, DebugNode, Trace
 from tilewright.runtime.debug_executor.flow_nodes import FlowNodes
@@ -90,7 +90,7 @@ class GraphNodes:
         """Of a graph that was made of a plan, what the plan says."""
         if not self.knows_model:
             return tensors_of_names(self.graph.nodes)
-        return tensors_of_plan_nodes(from_json(write_graph(self.graph)), self.graph)
+        return tensors_of_plan_nodes(from_graph(self.graph), self.graph)
 
     def prepare(self) -> None:
         """Buffers may have been exchanged since the last pass."""

@@ -61,7 +61,7 @@ def create(
     graph = read_graph(graph_json)
     check_devices(graph.entries.device_index, "graph")
     if is_plan(graph) and not has_functions_only(graph, module):
-        return executor_module(plan_program(graph_json, module, pool, heap))
+        return executor_module(plan_program(graph, module, pool, heap))
     return executor_module(GraphProgram(graph, module, pool, heap))
 
 

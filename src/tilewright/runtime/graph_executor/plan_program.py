@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.graph_json import Graph, read_graph, write_graph
-from tilewright.formats.plan import Plan, from_json
+from tilewright.formats.graph_json import Graph
+from tilewright.formats.plan import Plan, from_graph
 from tilewright.formats.plan.json_form import graph_form
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime import native
@@ -53,7 +53,7 @@ def has_functions_only(graph: Graph, module: Module) -> bool:
     """
     if any(isinstance(one, ExecutableModule) for one in module.walk()):
         return False
-    steps = from_json(write_graph(graph)).steps
+    steps = from_graph(graph).steps
     return any(
         module.get_function(target, query_imports=True) is not None
         for target in {s.target for s in steps if s.kind in ("dispatch", "host")}
@@ -61,7 +61,7 @@ def has_functions_only(graph: Graph, module: Module) -> bool:
 
 
 def plan_program(
-    graph_json: str | bytes | memoryview,
+    graph: Graph,
     module: Module,
     pool: native.Pool | None,
     heap: native.Heap,
@@ -71,7 +71,7 @@ def plan_program(
     """The program of a plan; its constants are parameters.
 
     Args:
-        graph_json: the graph with the plan.
+        graph: with the plan in its metadata.
         module: its kernels are those of the first `ExecutableModule` among it and its imports; the
             functions that it calls may be in any.
         pool: the workers, or None for the calling thread alone.
@@ -80,8 +80,7 @@ def plan_program(
 
     Raises: ArchiveError for a damaged plan.
     """
-    text = graph_json.encode() if isinstance(graph_json, str) else graph_json
-    plan, graph = from_json(text), read_graph(text)
+    plan = from_graph(graph)
     code = next((one for one in module.walk() if isinstance(one, ExecutableModule)), None)
     executable = None
     if code is not None:
