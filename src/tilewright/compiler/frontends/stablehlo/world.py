@@ -146,9 +146,8 @@ class Walks:
         enter: Callable[[object], None],
     ) -> None:
         self._walks: list[_Walk] = [_Walk(p, w) for p, w in works.items()]
-        self._threads: list[
-            threading.Thread
-        ] = []  # of the walks, as far as they have begun
+        # Of the walks, as far as they have begun.
+        self._threads: list[threading.Thread] = []
         self._back: threading.Event = threading.Event()
         self._now: _Walk = self._walks[0]
         self._is_stopped: bool = False
