@@ -8,6 +8,7 @@ Who calls it: developers, on a quiet machine, about ten minutes::
     python benchmarks/op_sweep.py --only conv1d f16     # cases whose name has one of these
     python benchmarks/op_sweep.py --resume --seconds 170  # in pieces
     python benchmarks/op_sweep.py --symbols             # for any size, beside onnxruntime and known sizes
+    python benchmarks/op_sweep.py --processor           # processor time: on a machine that others use, too
 """
 
 from __future__ import annotations

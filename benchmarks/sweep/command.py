@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from figures.machine import describe_machine
+from sweep.manner import Manner
 from sweep.referee import TIMEOUT_S, Referee, read_rows, run
 from sweep.report import family_lines, line_of, summarize, symbol_lines, table
 
@@ -51,14 +52,20 @@ def parse_arguments(
         help="compile for symbols in the place of sizes, and beside them for the sizes",
     )
     parser.add_argument(
+        "--processor",
+        action="store_true",
+        help="processor time, the least of many short turns: for a machine that others use, too",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="PATH",
-        help=f"build/{stem}, or build/{stem}_symbols, unless told",
+        help=f"build/{stem}, with _symbols and _processor behind it where asked for, unless told",
     )
     parser.add_argument("--strict", action="store_true", help="fail if a bar is missed")
     options = parser.parse_args(arguments)
-    name = f"{stem}_symbols" if options.symbols else stem
+    options.manner = Manner(symbols=options.symbols, processor=options.processor)
+    name = "_".join((stem, *options.manner.words()))
     options.out = options.out or Path("build") / name
     return options
 
@@ -91,10 +98,11 @@ def sweep(
     journal = options.out.with_suffix(".rows")
     if not options.resume:
         journal.unlink(missing_ok=True)
-    done = read_rows(journal, symbols=options.symbols)
+    manner: Manner = options.manner
+    done = read_rows(journal, manner)
     pending = [name for name in chosen if name not in done][: options.limit]
     end = time.monotonic() + (options.seconds or float("inf"))
-    with Referee(stem, symbols=options.symbols, timeout_s=options.timeout) as referee:
+    with Referee(stem, manner=manner, timeout_s=options.timeout) as referee:
         for number, row in enumerate(run(referee, pending, journal), 1):
             done[row["name"]] = row
             print(f"{number:4}/{len(pending)} {line_of(row)}", file=sys.stderr, flush=True)
@@ -103,7 +111,8 @@ def sweep(
     rows = [done[name] for name in chosen if name in done]
     summary = summarize(rows, bar)
     machine, commit = describe_machine(), describe_commit()
-    text = [f"{title}: {machine['processor']}, 1 thread, commit {commit}"]
+    clock = "processor time" if manner.processor else "wall clock"
+    text = [f"{title}: {machine['processor']}, 1 thread, {clock}, commit {commit}"]
     text += [*summary.lines(bar), f"{len(chosen) - len(rows)} cases not run", ""]
     text += [*family_lines(rows), "", *symbol_lines(rows), *table(rows)]
     options.out.with_suffix(".txt").write_text("\n".join(text) + "\n")

@@ -11,6 +11,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
@@ -23,16 +24,41 @@ from sweep.network import Array, Network
 from sweep.report import KNOWN
 from tilewright.base.errors import UserError
 
-ROUNDS: Final = 5
-ROUND_S: Final = 0.012
 LONG_CALL_S: Final = 0.25
-MOST_CALLS: Final = 400
 NEWS: Final = 1.3
 REPEATS: Final = 2
 TOLERANCES: Final = {"float16": 5e-3, "bfloat16": 5e-2, "float32": 2e-5, "float64": 1e-5}
 Call = Callable[[], object]
 Shape = Sequence[int | str]
 Answer = dict[str, Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopwatch:
+    """How calls are timed.
+
+    Attributes:
+        clock: What is read, in seconds.
+        rounds: Turns of each contender.
+        round_s: What a turn takes about.
+        most_calls: In a turn.
+        singly: Each call by itself; else what calls of a turn take on average, where reading the clock costs more.
+    """
+
+    clock: Callable[[], float]
+    rounds: int
+    round_s: float
+    most_calls: int
+    singly: bool
+
+
+WALL: Final = Stopwatch(
+    clock=time.perf_counter, rounds=5, round_s=0.012, most_calls=400, singly=True
+)
+PROCESSOR: Final = Stopwatch(
+    clock=time.process_time, rounds=25, round_s=0.002, most_calls=1000, singly=False
+)
 
 
 class RefusalError(Exception):
@@ -188,31 +214,31 @@ def open_contender(kind: Kind, model: onnx.ModelProto, feeds: dict[str, Array]):
         raise RefusalError(f"{type(error).__name__}: {text[:300]}") from error
 
 
-def time_round(call: Call, count: int) -> list[float]:
-    """Return the durations of ``count`` calls."""
-    clock = time.perf_counter
+def time_round(call: Call, count: int, watch: Stopwatch) -> list[float]:
+    """Return the durations of ``count`` calls, or what one of them takes on average."""
+    clock = watch.clock
+    groups, size = (count, 1) if watch.singly else (1, count)
     times: list[float] = []
-    for _ in range(count):
+    for _ in range(groups):
         start = clock()
-        call()
-        times.append(clock() - start)
+        for _ in range(size):
+            call()
+        times.append((clock() - start) / size)
     return times
 
 
-def count_for(call: Call) -> int:
+def count_for(call: Call, watch: Stopwatch) -> int:
     """Return how many calls fill a round, after warming up."""
     call()
-    start = time.perf_counter()
-    call()
-    taken = time.perf_counter() - start
-    return max(1, min(MOST_CALLS, int(ROUND_S / max(taken, 1e-7))))
+    (taken,) = time_round(call, 1, watch)
+    return max(1, min(watch.most_calls, int(watch.round_s / max(taken, 1e-7))))
 
 
-def race(calls: Sequence[Call]) -> list[Answer]:
+def race(calls: Sequence[Call], watch: Stopwatch = WALL) -> list[Answer]:
     """Time calls in turns; return least and median of each in seconds."""
-    counts = [count_for(call) for call in calls]
-    first = [time_round(call, 1) for call in calls]
-    rounds = 1 if max(map(min, first)) > LONG_CALL_S else ROUNDS
+    counts = [count_for(call, watch) for call in calls]
+    first = [time_round(call, 1, watch) for call in calls]
+    rounds = 1 if max(map(min, first)) > LONG_CALL_S else watch.rounds
     medians: list[list[float]] = [[] for _ in calls]
     least = [float("inf")] * len(calls)
     gc.collect()
@@ -221,7 +247,7 @@ def race(calls: Sequence[Call]) -> list[Answer]:
         for number in range(rounds):
             order = range(len(calls)) if number % 2 == 0 else reversed(range(len(calls)))
             for index in order:
-                times = time_round(calls[index], counts[index])
+                times = time_round(calls[index], counts[index], watch)
                 medians[index].append(statistics.median(times))
                 least[index] = min(least[index], *times)
     finally:
@@ -232,7 +258,7 @@ def race(calls: Sequence[Call]) -> list[Answer]:
     ]
 
 
-def hold(case: Case, kinds: Sequence[Kind] = KINDS) -> Answer:
+def hold(case: Case, kinds: Sequence[Kind] = KINDS, watch: Stopwatch = WALL) -> Answer:
     """Run a case and return its row: times, or who refused and why."""
     network = Network(case.name, case.opset)
     model = network.model(case.build(network))
@@ -252,11 +278,11 @@ def hold(case: Case, kinds: Sequence[Kind] = KINDS) -> Answer:
         row["runs_as"] = contender.runs_as()
     if {Ours.name, Peer.name} <= contenders.keys():
         row["wrong"] = disagreement(case, results[Ours.name], results[Peer.name])
-    row.update(compare(list(contenders.values())))
+    row.update(compare(list(contenders.values()), watch))
     return row
 
 
-def compare(contenders: Sequence[Ours | Peer]) -> Answer:
+def compare(contenders: Sequence[Ours | Peer], watch: Stopwatch) -> Answer:
     """Return the times of each contender by name, nothing where none is left.
 
     A ratio that would be news is measured again before it is believed, and the better of the
@@ -265,11 +291,11 @@ def compare(contenders: Sequence[Ours | Peer]) -> Answer:
     if not contenders:
         return {}
     calls = [contender.call for contender in contenders]
-    times = race(calls)
+    times = race(calls, watch)
     for _ in range(REPEATS):
         if times[0]["min_s"] <= NEWS * min(taken["min_s"] for taken in times):
             break
-        again = race(calls)
+        again = race(calls, watch)
         times = [
             {key: min(one[key], other[key]) for key in one}
             for one, other in zip(times, again, strict=True)

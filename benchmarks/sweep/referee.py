@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from figures.measure import end, start
+from sweep.manner import Manner
 
 TIMEOUT_S: Final = 60.0
 Row = dict[str, Any]
@@ -28,7 +29,7 @@ class Referee:
 
     Args:
         cases: Which set the names are of: "ops" or "blocks".
-        symbols: Whether the models are compiled for symbols, too.
+        manner: What is measured.
         timeout_s: Time for one case, compilation included.
         command: What is started instead of the worker; the tests start something short.
     """
@@ -37,13 +38,13 @@ class Referee:
         self,
         cases: str,
         *,
-        symbols: bool = False,
+        manner: Manner | None = None,
         timeout_s: float = TIMEOUT_S,
         command: Sequence[str] | None = None,
     ) -> None:
-        worker = [sys.executable, "-m", "sweep.worker", cases, *["symbols"] * symbols]
+        self.manner = manner or Manner()
+        worker = [sys.executable, "-m", "sweep.worker", cases, *self.manner.words()]
         self.command = list(command or worker)
-        self.symbols = symbols
         self.timeout_s = timeout_s
         self.cores = tuple(sorted(os.sched_getaffinity(0))[:1])
         self.process: subprocess.Popen[bytes] | None = None
@@ -60,11 +61,11 @@ class Referee:
         self.close()
 
     def hold(self, name: str) -> Row:
-        """Return the row of a case, with whether symbols were asked for.
+        """Return the row of a case, with how it was made.
 
         A case that ends the worker or takes too long has a row that says so.
         """
-        return {**self.answer(name), "symbols": self.symbols}
+        return {**self.answer(name), **self.manner.marks()}
 
     def answer(self, name: str) -> Row:
         """Return what the worker says of a case, or how it was lost."""
@@ -97,8 +98,8 @@ class Referee:
             end(process)
 
 
-def read_rows(path: Path, *, symbols: bool = False) -> dict[str, Row]:
-    """Return the rows of an earlier run by name: those made with, or without, ``symbols``.
+def read_rows(path: Path, manner: Manner) -> dict[str, Row]:
+    """Return the rows of an earlier run by name: those made in the same manner.
 
     A line cut short is left out.  Rows that do not say how they were made are of an older sweep, and are run again.
     """
@@ -110,7 +111,7 @@ def read_rows(path: Path, *, symbols: bool = False) -> dict[str, Row]:
             row: Row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if row.get("symbols") == symbols:
+        if manner.made(row):
             rows[row["name"]] = row
     return rows
 

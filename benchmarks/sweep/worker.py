@@ -13,7 +13,8 @@ import warnings
 
 from figures.worker import connect_standard_streams
 from sweep import blocks, catalogue
-from sweep.contest import KINDS, WITH_SYMBOLS, hold
+from sweep.contest import KINDS, PROCESSOR, WALL, WITH_SYMBOLS, hold
+from sweep.manner import Manner
 
 SETS = {"ops": catalogue.all_cases, "blocks": blocks.all_cases}
 
@@ -23,11 +24,13 @@ def main() -> int:
     names, answers = connect_standard_streams()
     warnings.simplefilter("ignore")  # a slow kernel is what the table shows
     cases = SETS[sys.argv[1]]()
-    kinds = WITH_SYMBOLS if "symbols" in sys.argv[2:] else KINDS
+    manner = Manner.read(sys.argv[2:])
+    kinds = WITH_SYMBOLS if manner.symbols else KINDS
+    watch = PROCESSOR if manner.processor else WALL
     for line in names:
         name = line.rstrip("\n")
         try:
-            row = hold(cases[name], kinds)
+            row = hold(cases[name], kinds, watch)
         except Exception as error:  # a case that cannot be built is a row, too
             row = {"name": name, "failed": f"{type(error).__name__}: {error}"[:300]}
         answers.write(json.dumps(row) + "\n")

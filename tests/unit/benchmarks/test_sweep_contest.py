@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,17 @@ from sweep.network import ints, scalar, x
 
 pytest.importorskip("onnxruntime", reason="extra 'peers' is not installed")
 
-from sweep.contest import WITH_SYMBOLS, difference, disagreement, hold, openings, race
+from sweep.contest import (
+    PROCESSOR,
+    WITH_SYMBOLS,
+    Stopwatch,
+    difference,
+    disagreement,
+    hold,
+    openings,
+    race,
+    time_round,
+)
 
 PLAIN = single("a/plain", "Add", x(3, 5), x(5))
 
@@ -99,3 +111,27 @@ def test_a_long_call_is_measured_in_one_round(monkeypatch: pytest.MonkeyPatch) -
 def test_a_constant_operand_is_held_by_the_model() -> None:
     row = hold(single("a/scaled", "Mul", x(3), scalar(2.5)))
     assert row["wrong"] == ""
+
+
+def test_calls_of_a_turn_are_timed_one_by_one_or_all_of_them() -> None:
+    readings, now = [0], [0.0]
+
+    def clock() -> float:
+        readings[0] += 1
+        return now[0]
+
+    def call() -> None:
+        now[0] += 3.0
+
+    one = Stopwatch(clock=clock, rounds=1, round_s=1.0, most_calls=4, singly=True)
+    assert time_round(call, 4, one) == [3.0] * 4
+    assert readings == [8]
+    assert time_round(call, 4, replace(one, singly=False)) == [3.0]
+    assert readings == [10]
+
+
+def test_processor_time_is_taken_of_both() -> None:
+    row = hold(PLAIN, watch=PROCESSOR)
+    assert row["wrong"] == ""
+    for runtime in ("tilewright", "onnxruntime"):
+        assert 0 < row[runtime]["min_s"] <= row[runtime]["median_s"]
