@@ -32,6 +32,12 @@ APPENDS = {
         "{ i=Unsqueeze(at,last) present=ScatterND(past,i,k) t=Transpose<perm=[1,0]>(present) "
         "y=MatMul(q,t) }"
     ),
+    "rows as torch's exporter writes them": (
+        "(float[2,3,1,5] q, float[2,3,2,5] k, float[2,3,9,5] past, int64[2] at) "
+        "=> (float[2,3,1,5] y, float[2,3,9,5] present) <int64[1] last={-1}> "
+        "{ i=Unsqueeze(at,last) a=Transpose<perm=[2,1,0,3]>(past) b=Transpose<perm=[2,1,0,3]>(k) "
+        "c=ScatterND(a,i,b) present=Transpose<perm=[2,1,0,3]>(c) y=Attention(q,present,present) }"
+    ),
     "another reader of the old": (
         "(float[1,5] q, float[2,5] k, float[9,5] past, int64[2] at) "
         "=> (float[9,5] y, float[9,5] present) <int64[1] last={-1}> "

@@ -19,7 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.matching import dim_groups
+from tilewright.compiler.transforms.matching import dim_groups, inverse
 
 
 @final
@@ -68,8 +68,7 @@ def before(node: Node, axes: Axes) -> Axes | None:
     if node.op == "reshape":
         return _before_reshape(node, axes)
     if node.op == "transpose":
-        perm = node.ints("perm")
-        return tuple(axes[perm.index(axis)] for axis in range(len(perm)))
+        return tuple(axes[place] for place in inverse(node.ints("perm")))
     return broadcast(node.operand().type.shape, axes) if node.op == "broadcast_to" else None
 
 

@@ -148,10 +148,8 @@ def _as_channels_last(value: Value, rank: int, emit: Emitter) -> Value | None:
     """
     if all(d == 1 for d in value.type.shape):
         return value
-    padded = value
-    if value.type.rank < rank:
-        shape = (*([1] * (rank - value.type.rank)), *value.type.shape)
-        padded = emit.reshape(value, shape)
+    ones = [1] * (rank - value.type.rank)
+    padded = emit.reshape(value, (*ones, *value.type.shape))
     source = channels_last_source(padded)
     if source is not None:
         return source

@@ -198,10 +198,7 @@ def permuted(items: Sequence[Dim], perm: Sequence[int]) -> tuple[Dim, ...]:
 
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:
     """The permutation that undoes `perm`."""
-    result = [0] * len(perm)
-    for place, source in enumerate(perm):
-        result[source] = place
-    return tuple(result)
+    return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
 def to_channels_last(rank: int) -> tuple[int, ...]:

@@ -14,7 +14,14 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.movement import nearest_step
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, Rewrites, attempt, given, need
-from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    inverse,
+    made,
+    maker,
+    permuted,
+    splat_of,
+)
 
 
 def drop_same_type(node: Node, emit: Emitter) -> Value | None:
@@ -36,10 +43,8 @@ def last_of_several(node: Node, emit: Emitter) -> Value | None:
 def transpose_of_transpose(node: Node, emit: Emitter) -> Value | None:
     """Two permutations are one."""
     inner = made(node.operand(), "transpose")
-    first, second = inner.ints("perm"), node.ints("perm")
-    return emit.op(
-        "transpose", [inner.operand()], {"perm": tuple(first[p] for p in second)}
-    )
+    perm = permuted(inner.ints("perm"), node.ints("perm"))
+    return emit.op("transpose", [inner.operand()], {"perm": perm})
 
 
 def transpose_of_units(node: Node, emit: Emitter) -> Value | None:
@@ -92,6 +97,22 @@ def tile_of_open_sizes(node: Node, emit: Emitter) -> Value | None:
     apart = emit.reshape(node.operand(), tuple(units))
     several = emit.op("broadcast_to", [apart], {"shape": tuple(whole)})
     return emit.reshape(several, node.result.type.shape)
+
+
+def scatter_between_transposes(node: Node, emit: Emitter) -> Value | None:
+    """Slices along an axis that was brought to the front and goes back are written where they lie: caches as torch has them."""
+    scatter, back = made(node.operand(), "scatter_nd"), node.ints("perm")
+    turned = made(scatter.operand(0), "transpose")
+    need(emit.edit.sole_user(scatter.result) is node)
+    need(back == inverse(turned.ints("perm")))
+    need(scatter.operand(1).type.shape[1:] == (1,))
+    updates = emit.op("transpose", [scatter.operand(2)], {"perm": back})
+    axis, shape = back.index(0), updates.type.shape
+    line = tuple(size if a == axis else 1 for a, size in enumerate(shape))
+    places = emit.reshape(scatter.operand(1), line)
+    wide = emit.op("broadcast_to", [places], {"shape": shape})
+    attributes = {**scatter.attributes, "axis": axis}
+    return emit.op("scatter_elements", [turned.operand(), wide, updates], attributes)
 
 
 # --- slice -----------------------------------------------------------------------------------
@@ -280,12 +301,8 @@ def mean_of_kept(node: Node, emit: Emitter) -> Value | None:
 
 
 _REDUCTIONS: Final = (
-    "reduce_sum",
-    "reduce_mean",
-    "reduce_prod",
-    "reduce_max",
-    "reduce_min",
-)
+    "reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min",
+)  # fmt: skip
 
 VIEW_REWRITES: Final[Rewrites] = {
     "reshape": (drop_same_type, last_of_several, mean_of_kept),
@@ -294,6 +311,7 @@ VIEW_REWRITES: Final[Rewrites] = {
 
 REWRITES: Final[Rewrites] = {
     **VIEW_REWRITES,
+    "transpose": (*VIEW_REWRITES["transpose"], scatter_between_transposes),
     "broadcast_to": (drop_same_type, last_of_several, broadcast_of_units),
     "tile": (drop_same_type, tile_of_units, tile_of_open_sizes),
     "slice": (slice_of_everything, slice_of_slice, slice_of_concat),

@@ -34,6 +34,41 @@ def test_only_the_last_reshape_counts():
     )
 
 
+def scattered(reduction, shape, perm, result):
+    return body(
+        "%x: f32[2, N, 9, 5], %i: i64[3, 1], %u: f32[2, N, 3, 5]",
+        "%a: f32[9, 2, N, 5] = transpose(%x) {perm = [2, 0, 1, 3]}",
+        "%b: f32[3, 2, N, 5] = transpose(%u) {perm = [2, 0, 1, 3]}",
+        f'%c: f32[9, 2, N, 5] = scatter_nd(%a, %i, %b) {{reduction = "{reduction}"}}',
+        f"%y: f32[{shape}] = transpose(%c) {{perm = {perm}}}",
+        result=result,
+    )
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_slices_are_written_along_their_axis(reduction):
+    assert_becomes(
+        S,
+        scattered(reduction, "2, N, 9, 5", "[1, 2, 0, 3]", "%y"),
+        body(
+            "%x: f32[2, N, 9, 5], %i: i64[3, 1], %u: f32[2, N, 3, 5]",
+            "%p: i64[1, 1, 3, 1] = reshape(%i) {shape = [1, 1, 3, 1]}",
+            "%w: i64[2, N, 3, 5] = broadcast_to(%p) {shape = [2, N, 3, 5]}",
+            "%y: f32[2, N, 9, 5] = scatter_elements(%x, %w, %u)"
+            f' {{axis = 2, reduction = "{reduction}"}}',
+            result="%y",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "result"),
+    [("N, 2, 9, 5", "[2, 1, 0, 3]", "%y"), ("2, N, 9, 5", "[1, 2, 0, 3]", "%y, %c")],
+)
+def test_slices_that_do_not_go_back_stay(shape, perm, result):
+    assert "scatter_nd" in ops(run(S, scattered("none", shape, perm, result)))
+
+
 def test_transposes_compose_and_cancel():
     x = "%x: f32[N, 2, 6]"
     assert_becomes(

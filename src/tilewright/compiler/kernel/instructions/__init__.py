@@ -35,12 +35,6 @@ def _alike() -> dict[str, tuple[Instruction, ...]]:
     return {row.name: tuple(rows) for rows in found.values() for row in rows}
 
 
-def instructions_of(target: Target) -> tuple[Instruction, ...]:
-    """What a target has, in some width."""
-    rows = _FAMILIES.get(target.arch, ())
-    return tuple(row for row in rows if _in_machine(row, target))
-
-
 def _in_machine(row: Instruction, target: Target) -> list[Form]:
     has = row in _FAMILIES.get(target.arch, ())
     return [form for form in row.forms if has and form.features <= target.features]

@@ -10,7 +10,6 @@ from tilewright.compiler.kernel.instructions import (
     INSTRUCTIONS,
     form_for,
     forms_for,
-    instructions_of,
 )
 
 ICE = Target.parse("x86_64 -mcpu=icelake-server")
@@ -38,8 +37,10 @@ MOVES = "pshufb_0 pshufb_1 pshufb_2 pshufb_3"
     ],
 )
 def test_a_target_has_what_its_features_say(target, names):
-    found = instructions_of(Target.parse(target))
-    assert sorted(row.name for row in found) == names.split()
+    there = Target.parse(target)
+    rows = INSTRUCTIONS.values()
+    found = [r.name for r in rows if {*r.forms} & {*forms_for(r, there)}]
+    assert sorted(found) == names.split()
 
 
 @pytest.mark.parametrize(
