@@ -1,12 +1,13 @@
 """What a model takes for granted about its dynamic dimensions is checked on every call."""
 
+import mmap
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import f32, u8
 from tilewright.base.symbolic import Dim, maximum, minimum, mod, symbol
 from tilewright.compiler.graph.ir import Graph, Value
 from tilewright.compiler.graph.schema import TensorType
@@ -172,3 +173,47 @@ def test_an_empty_batch_gives_empty_results(engine: str, tmp_path: Path) -> None
         session(
             np.ones((2, 0), np.float32)
         )  # `best` has elements, and there is no largest one
+
+
+def outer_product() -> Graph:
+    """y[N, M, K] = a[N, 1, 1] + b[1, M, 1] + c[1, 1, K]."""
+    graph = Graph("outer")
+    for axis, name in enumerate("NMK"):
+        shape = [1 if i != axis else symbol(name) for i in range(3)]
+        graph.inputs.append(Value(TensorType(f32, tuple(shape)), name.lower()))
+    b, (first, *rest) = GraphBuilder(graph), graph.inputs
+    for value in rest:
+        first = b.op("add", [first, value])
+    graph.outputs.append(first)
+    graph.output_names.append("y")
+    return graph
+
+
+def test_sizes_whose_product_leaves_64_bits_are_refused_on_every_engine(
+    tmp_path: Path,
+) -> None:
+    """Small inputs; 4 bytes times the product of 2²² three times is 2⁶⁸, which would be 0 bytes of memory."""
+    tw.compile(outer_product(), threads=1, jobs=1).save(tmp_path / "outer.vmfb")
+    for engine in ("plan", "vm"):
+        session = tw.load(tmp_path / "outer.vmfb", engine=engine)
+        for size in (1 << 21, 1 << 22):
+            line = np.zeros(size, np.float32)
+            sides = line[:, None, None], line[None, :, None], line[None, None]
+            told = "sizes are too large for this model"
+            with pytest.raises(tw.TilewrightError, match=told):
+                session(*sides)
+        assert session(*(np.ones((1, 1, 1), np.float32),) * 3).item() == 3
+
+
+def test_a_size_that_kernels_cannot_be_told_is_refused_by_bytecode(tmp_path: Path) -> None:
+    """No size is cut to 32 bits: a call with 2³² + 5 rows of nothing but ones would compute five."""
+    graph = Graph("rows")
+    graph.inputs.append(Value(TensorType(u8, (symbol("N"),)), "x"))
+    graph.outputs.append(GraphBuilder(graph).op("abs", graph.inputs))
+    graph.output_names.append("y")
+    tw.compile(graph, threads=1, jobs=1).save(tmp_path / "rows.vmfb")
+    session = tw.load(tmp_path / "rows.vmfb", engine="vm")
+    unread = np.frombuffer(mmap.mmap(-1, (1 << 32) + 5, prot=mmap.PROT_READ), np.uint8)
+    with pytest.raises(tw.TilewrightError, match="sizes are too large for this model"):
+        session(unread)
+    np.testing.assert_array_equal(session(unread[:5]), np.zeros(5, np.uint8))

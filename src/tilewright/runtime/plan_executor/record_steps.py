@@ -26,6 +26,8 @@ from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFuncti
 from tilewright.runtime.plan_executor.tensors import TensorType
 from tilewright.runtime.recorder import Grid, Range, Recorder
 
+_LARGEST: Final = (1 << 63) - 1
+
 FindFunction = Callable[[str], Callable[..., object] | None]
 
 BROADCAST_HINT: Final = "an axis of 1 is broadcast where it is known to be 1: fix it when compiling (--input-shape)"
@@ -85,8 +87,13 @@ class StepRecorder:
         return ", ".join(f"{name} = {value}" for name, value in self.env.items())
 
     def number(self, value: Dim) -> int:
-        """The value of a size."""
-        return value if isinstance(value, int) else evaluate(value, self.env)
+        """The value of a size.  Raises: InputError for one that no 64 bits hold."""
+        if isinstance(value, int):
+            return value
+        found = evaluate(value, self.env)
+        if not -_LARGEST <= found <= _LARGEST:
+            raise InputError(f"sizes are too large for this model: for {self.given}")
+        return found
 
     def type_of(self, entry: Entry) -> TensorType:
         """The type of an entry."""

@@ -105,14 +105,11 @@ class Flow:
             self._bind(size, register or value)
 
     def _check_bounds(self, size: Symbol, value: Register, where: str, name: str) -> None:
-        function, told = self.function, condition_text(where)
+        told, refuse_less = condition_text(where), self.function.refuse_less
         least, most = max(size.lower or 0, 0), size.upper
-        function.refuse_less(
-            value, function.i64(least), told or f"{where}: {name} less than {least}"
-        )
+        refuse_less(value, least, told or f"{where}: {name} less than {least}")
         if most is not None:
-            above = told or f"{where}: {name} greater than {most}"
-            function.refuse_less(function.i64(most), value, above)
+            refuse_less(most, value, told or f"{where}: {name} greater than {most}")
 
     def _load(self, buffer: Register, start: Register) -> Register:
         """The i64 at a byte of a buffer."""

@@ -32,6 +32,8 @@ READ: Final = 1
 CPU_CATEGORY: Final = "hal.cpu"
 STATUS_INVALID_ARGUMENT: Final = 3
 STATUS_INCOMPATIBLE: Final = 18
+LARGEST_SIZE: Final = 1 << 56
+TOO_LARGE: Final = "sizes are too large for this model"
 
 
 def _listed(value: object) -> Sequence[object]:
@@ -153,9 +155,17 @@ class HalFunction:
         self.build.fail(self.i32(STATUS_INVALID_ARGUMENT), message)
         self.build.place(fine)
 
-    def refuse_less(self, left: Register, right: Register, message: str) -> None:
+    def refuse_less(
+        self, left: Register | Dim, right: Register | Dim, message: str
+    ) -> None:
         """Fail with `message` when one i64 is less than another."""
-        self.refuse(self.build.emit("cmp.lt.i64.s", left, right), message)
+        pair = self._register("i64", left), self._register("i64", right)
+        self.refuse(self.build.emit("cmp.lt.i64.s", *pair), message)
+
+    def refuse_above(self, most: Register | int, size: Register | Dim) -> None:
+        """Fail where a size is larger than that, or below zero."""
+        pair = self._register("i64", most), self._register("i64", size)
+        self.refuse(self.build.emit("cmp.lt.i64.u", *pair), TOO_LARGE)
 
     # --- sizes ---------------------------------------------------------------------------------
 
@@ -170,14 +180,25 @@ class HalFunction:
     def _sum(self, value: Expr) -> Register:
         total: Register | None = self.i64(value.constant) if value.constant else None
         for monomial, factor in value.terms:
-            term: Register | None = self.i64(factor) if factor != 1 else None
-            for atom in monomial:
-                part = self._atom(atom)
-                term = part if term is None else self.build.emit("mul.i64", term, part)
-            assert term is not None
+            term = self._term(monomial, factor)
             total = term if total is None else self.build.emit("add.i64", total, term)
         assert total is not None
         return total
+
+    def _term(self, monomial: Sequence[Atom], factor: int) -> Register:
+        """A product; the call fails where it is larger than any memory, so that no sum of some leaves 64 bits."""
+        emit, term = self.build.emit, self.i64(factor)
+        room, part = self.i64(LARGEST_SIZE // abs(factor)), self.i64(1)
+        for index, atom in enumerate(monomial):
+            if index:
+                room = emit("div.i64.s", room, emit("max.i64.s", part, self.i64(1)))
+            part = self._atom(atom)
+            term = part if index == 0 and factor == 1 else emit("mul.i64", term, part)
+            lowest = atom.bounds()[0]
+            if lowest is None or lowest < 0:
+                part = emit("abs.i64", part)
+            self.refuse_above(room, part)
+        return term
 
     def _atom(self, atom: Atom) -> Register:
         if isinstance(atom, Operation):

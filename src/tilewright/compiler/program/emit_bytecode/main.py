@@ -86,6 +86,7 @@ class _Main:
         self.flow: Flow = Flow(function, self._span, self.binders.changing)
         self.groups: Groups = storage_groups(self.program, self.binders)
         self.may_be_negative: list[Dim] = _perhaps_negative(self.program)
+        self.narrow: list[Dim] = _sizes_of_kernels(self.program)
         self.kept: dict[Binder | ir.Storage, Register] = {}  # what several steps allocate
         self.checks: IndexChecks = IndexChecks(function, self.program, self.places)
 
@@ -127,20 +128,14 @@ class _Main:
             view = self.build.arguments[dim.input]
             size = function.call("hal.buffer_view.dim", view, dim.axis)
             function.bind(dim.name, size)
-            name = f"dimension '{dim.name}'"
+            told = f"dimension '{dim.name}' must be at"
             if dim.leaves_nothing(outputs):
                 # Where data sizes an output, the steps run, over no element, to say how large it is.
                 zeros += [] if self._has_late_outputs else [size]
             elif dim.minimum:
-                bound = function.i64(dim.minimum)
-                self.function.refuse_less(
-                    size, bound, f"{name} must be at least {dim.minimum}"
-                )
+                function.refuse_less(size, dim.minimum, f"{told} least {dim.minimum}")
             if dim.maximum is not None:
-                bound = function.i64(dim.maximum)
-                self.function.refuse_less(
-                    bound, size, f"{name} must be at most {dim.maximum}"
-                )
+                function.refuse_less(dim.maximum, size, f"{told} most {dim.maximum}")
         self._check_sizes(None)
         return zeros
 
@@ -150,14 +145,14 @@ class _Main:
 
     def _check_sizes(self, group: Binder | None) -> None:
         """Refuse sizes of which the last has just been bound."""
-        function, last = self.function, self.binders.last
+        last = self.binders.last
         for left, right in self.program.equalities:
             if last((left, right)) is group:
                 self._refuse_other(left, right)
         for size in self.may_be_negative:
             if last((size,)) is group:
                 message = f"{size} must be at least 0: sizes are too small for this model"
-                self.function.refuse_less(function.size(size), function.i64(0), message)
+                self.function.refuse_less(size, 0, message)
 
     def _refuse_other(self, left: Dim, right: Dim, where: str = "") -> None:
         found = relation_of((left, right))
@@ -166,15 +161,15 @@ class _Main:
             wanted = "at least 0: a size is below zero"
         else:
             wanted = f"{BOUND_WORDS.get(relation, '')} {other}".lstrip()
-        message, sized = f"{where}{found.size_text} must be {wanted}", self.function.size
+        message = f"{where}{found.size_text} must be {wanted}"
         match relation:
             case Relation.NOT_NEGATIVE | Relation.AT_LEAST:
-                self.function.refuse_less(sized(size), sized(other), message)
+                self.function.refuse_less(size, other, message)
             case Relation.AT_MOST:
-                self.function.refuse_less(sized(other), sized(size), message)
+                self.function.refuse_less(other, size, message)
             case Relation.EQUAL | Relation.MULTIPLE:
-                differs = self.build.emit("cmp.ne.i64", sized(left), sized(right))
-                self.function.refuse(differs, message)
+                sides = self.function.size(left), self.function.size(right)
+                self.function.refuse(self.build.emit("cmp.ne.i64", *sides), message)
 
     def _check_inputs(self) -> None:
         for view, (name, entry) in zip(
@@ -194,7 +189,10 @@ class _Main:
         self._place_group(None)
 
     def _place_group(self, group: Binder | None) -> None:
-        """Memory of what is sized now."""
+        """Memory of what is sized now; what kernels are told of it fits their 32 bits."""
+        for dim in self.narrow:
+            if self.binders.last((dim,)) is group:
+                self.function.refuse_above(0xFFFFFFFF, dim)
         self._place_outputs(group)
         mine = [s for s, own in self.groups.items() if own is group]
         offsets, total = arrange_transients(self.program, mine)
@@ -374,6 +372,13 @@ def _described_op(step: ir.HostCall) -> dict[str, object]:
 def _signless(dtype: DType) -> int:
     """IREE's element type as its compilers write it: integers without a sign."""
     return 0x10000000 | dtype.bits if dtype.is_integer and dtype.is_signed else dtype.iree
+
+
+def _sizes_of_kernels(program: ir.Program) -> list[Dim]:
+    """What a call decides of the numbers that kernels and grids are given."""
+    steps = [step for step in program.steps if isinstance(step, ir.Dispatch)]
+    sizes = dict.fromkeys(d for step in steps for d in (*step.dims, *step.grid))
+    return [d for d in sizes if not isinstance(d, int)]
 
 
 def _perhaps_negative(program: ir.Program) -> list[Dim]:
