@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from tilewright.base.arena import ALIGNMENT_BYTES, align
-from tilewright.base.symbolic import Dim
+from tilewright.base.arena import ALIGNMENT_BYTES
+from tilewright.base.symbolic import Dim, ceildiv
 from tilewright.compiler.program.ir import Program, Storage
 
 
@@ -20,8 +20,11 @@ def arrange_transients(
     offsets: dict[Storage, Dim] = {}
     total: Dim = 0
     for storage in sorted(transients, key=lambda s: s.first):
-        size = _round_up(storage.size_bytes)
-        index = next(_free_slots(slots, size, storage.first), None)
+        size = ceildiv(storage.size_bytes, ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        free = (
+            i for i, (s, end, _) in enumerate(slots) if s == size and end < storage.first
+        )
+        index = next(free, None)
         if index is None:
             slots.append((size, storage.last, total))
             offsets[storage] = total
@@ -31,15 +34,3 @@ def arrange_transients(
             slots[index] = (size, storage.last, offset)
             offsets[storage] = offset
     return offsets, total
-
-
-def _free_slots(
-    slots: Sequence[tuple[Dim, int, Dim]], size: Dim, step: int
-) -> Iterator[int]:
-    return (i for i, (s, last, _) in enumerate(slots) if s == size and last < step)
-
-
-def _round_up(size: Dim) -> Dim:
-    if isinstance(size, int):
-        return align(size)
-    return (size + (ALIGNMENT_BYTES - 1)) // ALIGNMENT_BYTES * ALIGNMENT_BYTES

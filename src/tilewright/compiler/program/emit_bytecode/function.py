@@ -69,9 +69,6 @@ class HalFunction:
     def i64(self, value: int) -> Register:
         return self.build.constant("i64", value)
 
-    def null(self) -> Register:
-        return self.build.emit("const.ref.zero")
-
     def rodata(self, segment: int) -> Register:
         return self.build.emit("const.ref.rodata", segment)
 
@@ -114,7 +111,7 @@ class HalFunction:
         if isinstance(value, str):
             return self.text(value)
         if value is None:
-            return self.null()
+            return self.build.emit("const.ref.zero")
         assert isinstance(value, int | Expr), "what may be given"
         return self.narrow(value) if bank == "i32" else self.size(value)
 
@@ -129,7 +126,7 @@ class HalFunction:
     def device(self) -> Register:
         return self.call("hal.devices.get", 0)
 
-    def allocate(self, allocator: Register, size: Register) -> Register:
+    def allocate(self, allocator: Register, size: Register | Dim) -> Register:
         """A device-local buffer."""
         kind = (ANY_QUEUE, MEMORY_DEVICE_LOCAL, USAGE)
         return self.call("hal.allocator.allocate", allocator, *kind, size)

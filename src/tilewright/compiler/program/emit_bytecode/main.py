@@ -197,7 +197,7 @@ class _Main:
         mine = [s for s, own in self.groups.items() if own is group]
         offsets, total = arrange_transients(self.program, mine)
         if offsets:
-            arena = self.function.allocate(self.allocator, self.function.size(total))
+            arena = self.function.allocate(self.allocator, total)
             arena = self._keep(group, arena)
             for storage, offset in offsets.items():
                 self.places[storage] = Place(arena, offset)
@@ -205,8 +205,7 @@ class _Main:
     def _allocate(self, step: ir.Allocate) -> None:
         """Memory of its own for a storage."""
         storage = step.target.storage
-        size = self.function.size(storage.size_bytes)
-        buffer = self.function.allocate(self.allocator, size)
+        buffer = self.function.allocate(self.allocator, storage.size_bytes)
         self.places[storage] = Place(buffer, 0)
 
     def _rebind(self, step: ir.Rebind) -> None:
@@ -231,8 +230,7 @@ class _Main:
         for _, entry in self.program.outputs:
             if self.groups[entry.storage] is not group:
                 continue
-            size = self.function.size(entry.storage.size_bytes)
-            buffer = self.function.allocate(self.allocator, size)
+            buffer = self.function.allocate(self.allocator, entry.storage.size_bytes)
             buffer = self._keep(group, buffer, entry.storage)
             self.places[entry.storage] = Place(buffer, 0)
 
