@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.base import symbolic
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.base.text import did_you_mean
@@ -77,6 +78,14 @@ def path_to(
     return None
 
 
+def path_inside(outer: ir.For, inner: ir.For) -> tuple[ir.Statement, ...]:
+    """The same from `outer`, which is part of it, to a loop in it or to itself.  Raises: ScheduleError where it is elsewhere."""
+    path = path_to((outer,), inner)
+    if path is None:
+        raise ScheduleError(f"'{inner.var.name}' is not inside '{outer.var.name}'")
+    return path
+
+
 def loads_with_paths(
     body: Sequence[ir.Statement], buffer: ir.Buffer, path: tuple[ir.Statement, ...] = ()
 ) -> Iterator[tuple[tuple[ir.Statement, ...], ir.Statement, ir.Load]]:
@@ -121,6 +130,11 @@ def rewrite(
     return replace(kernel, body=swap(kernel.body, target, new))
 
 
+def refill(kernel: ir.Kernel, around: ir.For | ir.If, body: ir.Body) -> ir.Kernel:
+    """`kernel` with another body in one of its loops or guards."""
+    return rewrite(kernel, around, (with_inner(around, body),))
+
+
 def map_accesses(
     body: ir.Body, old: ir.Buffer, new: ir.Buffer, index: Callable[[Indices], Indices]
 ) -> ir.Body:
@@ -151,6 +165,11 @@ def make_loop(
 ) -> ir.For:
     """A loop whose variable carries the bounds that `extent` implies."""
     return ir.For(loop_symbol(name, extent), extent, tuple(body), kind, reduction)
+
+
+def register(names: FreshNames, stem: str, dtype: DType, *shape: int) -> ir.Buffer:
+    """A new buffer in registers."""
+    return ir.Buffer(names.fresh(stem), dtype, shape, ir.Space.REGISTER)
 
 
 def loop_symbol(name: str, extent: Dim) -> Symbol:

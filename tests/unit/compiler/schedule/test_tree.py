@@ -3,8 +3,11 @@ from __future__ import annotations
 import pytest
 
 from fakes.loop_nests import body_text, chained, product
+from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
+from tilewright.compiler.kernel.ir import Buffer, Space
+from tilewright.compiler.kernel.rewrite import FreshNames
 from tilewright.compiler.schedule.tree import (
     chain,
     enclosing_loops,
@@ -12,8 +15,11 @@ from tilewright.compiler.schedule.tree import (
     find_buffer,
     loop_symbol,
     make_loop,
+    path_inside,
     path_to,
     prune_locals,
+    refill,
+    register,
     rewrite,
 )
 
@@ -41,6 +47,32 @@ def test_rewrite_replaces_one_statement_only() -> None:
     changed = rewrite(kernel, kernel.body[1], ())
     assert body_text(changed).count("for") == 1
     assert len(kernel.body) == 2
+
+
+def test_a_loop_is_filled_with_another_body() -> None:
+    kernel = product()
+    inner = find(kernel, "j")
+    emptied = refill(kernel, inner, ())
+    assert find(emptied, "j").body == ()
+    assert (find(emptied, "j").var, find(emptied, "j").extent) == (inner.var, inner.extent)
+    assert find(kernel, "j") is inner
+
+
+def test_the_way_to_a_loop_begins_at_one_around_it() -> None:
+    kernel = product()
+    i, k = find(kernel, "i"), find(kernel, "k")
+    assert path_inside(i, k) == (i, find(kernel, "j"))
+    assert path_inside(k, k) == ()
+    with pytest.raises(ScheduleError, match="'i' is not inside 'k'"):
+        path_inside(k, i)
+
+
+def test_registers_have_names_that_are_free() -> None:
+    names = FreshNames({"t"})
+    assert repr(register(names, "t", f32, 4)) == repr(
+        Buffer("t_2", f32, (4,), Space.REGISTER)
+    )
+    assert register(names, "t", f32).shape == ()
 
 
 def test_a_loop_variable_knows_its_bounds() -> None:

@@ -11,18 +11,9 @@ from tilewright.compiler.analysis.dependence import carried, check_fixed, overla
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind, Statement
 from tilewright.compiler.kernel.rewrite import substitute
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import LoopName
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    find,
-    free_name,
-    loop_symbol,
-    make_loop,
-    path_to,
-    reference,
-    rewrite,
-    with_inner,
-)
 
 E = Expressions
 
@@ -39,11 +30,11 @@ def bind(kernel: Kernel, loop: str, axis: str) -> Kernel:
     Raises: ScheduleError if anything stands beside or around the loop except grid loops, if the
     axis is taken, or if the iterations are not independent.
     """
-    old = find(kernel, loop)
+    old = tree.find(kernel, loop)
     kinds = {"x": LoopKind.GRID_X, "y": LoopKind.GRID_Y, "z": LoopKind.GRID_Z}
     if axis not in kinds:
         raise ScheduleError(f"grid axes are x, y and z, got '{axis}'")
-    path = path_to(kernel.body, old) or ()
+    path = tree.path_to(kernel.body, old) or ()
     level: Sequence[Statement] = kernel.body
     for statement in (*path, old):
         if len(level) != 1:
@@ -58,7 +49,7 @@ def bind(kernel: Kernel, loop: str, axis: str) -> Kernel:
     met = carried(old, scope=kernel.body, updates_commute=False)
     if met is not None:
         raise ScheduleError(f"iterations of '{loop}' meet in '{met.name}'")
-    return rewrite(kernel, old, (replace(old, kind=kinds[axis]),))
+    return tree.rewrite(kernel, old, (replace(old, kind=kinds[axis]),))
 
 
 @primitive
@@ -78,7 +69,7 @@ def join(kernel: Kernel, loop: str, into: str) -> tuple[Kernel, LoopName]:
 
     Raises: ScheduleError if `loop` is not at the top or the parts touch the same elements.
     """
-    old = find(kernel, loop)
+    old = tree.find(kernel, loop)
     if old not in kernel.body:
         raise ScheduleError(f"'{loop}' is not at the top of '{kernel.name}'")
     rest = tuple(s for s in kernel.body if s is not old)
@@ -88,12 +79,12 @@ def join(kernel: Kernel, loop: str, into: str) -> tuple[Kernel, LoopName]:
     both = overlap(accesses((old,)), accesses(rest))
     if both is not None:
         raise ScheduleError(f"'{loop}' and the code beside it both touch '{both.name}'")
-    joined = make_loop(free_name(kernel, into), old.extent + 1, ())
-    index = reference(joined.var)
-    narrow = loop_symbol(into, old.extent)
-    first = substitute(old.body, {loop: reference(narrow)})
+    joined = tree.make_loop(tree.free_name(kernel, into), old.extent + 1, ())
+    index = tree.reference(joined.var)
+    narrow = tree.loop_symbol(into, old.extent)
+    first = substitute(old.body, {loop: tree.reference(narrow)})
     body: Body = (
         If(E.compare("lt", E.index(index), E.index(old.extent)), first),
         If(E.compare("eq", E.index(index), E.index(old.extent)), rest),
     )
-    return replace(kernel, body=(with_inner(joined, body),)), LoopName(into)
+    return replace(kernel, body=(tree.with_inner(joined, body),)), LoopName(into)

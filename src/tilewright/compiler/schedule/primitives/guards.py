@@ -39,17 +39,9 @@ from tilewright.compiler.kernel.rewrite import (
     substitute_expression,
 )
 from tilewright.compiler.kernel.text import expression_text
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.primitives.tails import guard_sides
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    enclosing_loops,
-    find,
-    loads_with_paths,
-    path_to,
-    reference,
-    rewrite,
-    with_inner,
-)
 
 E: Final = Expressions
 
@@ -73,10 +65,10 @@ def drop_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         for j in 16: t[j] = b[j]
         for j in 16: if j < 5: y[j] = t[j]
     """
-    outer = find(kernel, loop)
+    outer = tree.find(kernel, loop)
     for statement in ir.walk(outer.body):
         if isinstance(statement, ir.If) and _droppable(kernel, statement):
-            kernel = rewrite(kernel, statement, statement.body)
+            kernel = tree.rewrite(kernel, statement, statement.body)
             return drop_guards(kernel, loop)
     return kernel
 
@@ -84,11 +76,11 @@ def drop_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
 def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
     if any(isinstance(v, ir.Load) for v in subexpressions(guard.condition)):
         return False
-    around = enclosing_loops(kernel, guard)
+    around = tree.enclosing_loops(kernel, guard)
     users = accesses(guard.body)
     condition = {s.name for s in expression_symbols(guard.condition)}
     loops_of_condition = [s for s in around if s.var.name in condition]
-    facts = known_facts(path_to(kernel.body, guard) or ())
+    facts = known_facts(tree.path_to(kernel.body, guard) or ())
     known = _Known(kernel, guard)
     for access in users:
         nest = (*around, *access.inner)
@@ -133,7 +125,7 @@ def _admitted_anyway(
     sizes = {symbol.name for symbol in kernel.dims}
     if not used <= extents.keys() | sizes or tested & (used | of_loops):
         return False
-    path = path_to(kernel.body, guard) or ()
+    path = tree.path_to(kernel.body, guard) or ()
     others = [s.condition for s in path if isinstance(s, ir.If) and s is not guard]
     for condition in (*others, *access.guards):
         if any(isinstance(v, ir.Load) for v in subexpressions(condition)):
@@ -175,7 +167,7 @@ class _Known:
     ) -> list[tuple[tuple[ir.Statement, ...], ir.Statement, ir.Load]]:
         """Every load of a buffer, with its statement and what stands around that."""
         if buffer not in self._reads:
-            self._reads[buffer] = [*loads_with_paths(self.kernel.body, buffer)]
+            self._reads[buffer] = [*tree.loads_with_paths(self.kernel.body, buffer)]
         return self._reads[buffer]
 
 
@@ -183,13 +175,13 @@ def _unobserved(known: _Known, write: Access, condition_loops: Sequence[ir.For])
     """Whether elements written only without the guard reach no statement that runs with it."""
     if write.buffer.space not in _LOCAL:
         return False
-    own = [s for s in condition_loops if reference(s.var) in write.indices]
+    own = [s for s in condition_loops if tree.reference(s.var) in write.indices]
     if not distinct(write, write, [s.var for s in own]):
         return False
     others = [s for s in condition_loops if not any(s is x for x in own)]
     if not all(known.is_private(s, write.buffer) for s in others):
         return False
-    places = {s.var.name: reference(s.var) for s in condition_loops}
+    places = {s.var.name: tree.reference(s.var) for s in condition_loops}
     return _Excluded(known).are_unread(write.buffer, write.indices, places)
 
 
@@ -212,7 +204,7 @@ def _let_through(
         ):
             found.extend(within_it)
         else:
-            found.append(with_inner(statement, within_it))
+            found.append(tree.with_inner(statement, within_it))
     return tuple(found)
 
 
@@ -318,7 +310,9 @@ class _Excluded:
         self, path: Sequence[ir.Statement], place: Dim, buffer: ir.Buffer
     ) -> bool:
         """Whether `place` is the variable of a loop around whose iterations each have the buffer."""
-        around = [s for s in path if isinstance(s, ir.For) and reference(s.var) == place]
+        around = [
+            s for s in path if isinstance(s, ir.For) and tree.reference(s.var) == place
+        ]
         return any(self.known.is_private(loop, buffer) for loop in around)
 
 
@@ -353,7 +347,7 @@ def sink_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
 
     Only guards inside `loop` move, and only into loops that do not change what they test.
     """
-    outer = find(kernel, loop)
+    outer = tree.find(kernel, loop)
 
     def sink(statement: ir.Statement) -> ir.Statement:
         if not isinstance(statement, ir.If):
@@ -364,9 +358,9 @@ def sink_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         if any(isinstance(v, ir.Load) for v in subexpressions(statement.condition)):
             return statement
         moved = sink(ir.If(statement.condition, inner.body))
-        return with_inner(inner, (moved,))
+        return tree.with_inner(inner, (moved,))
 
-    return rewrite(kernel, outer, map_body((outer,), statement=sink))
+    return tree.rewrite(kernel, outer, map_body((outer,), statement=sink))
 
 
 @primitive
@@ -380,9 +374,9 @@ def settle_tests(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         ->
         if n >= 8: for i: y[i] = a[i]
     """
-    outer = find(kernel, loop)
-    facts = known_facts(path_to(kernel.body, outer) or ())
-    around = (*enclosing_loops(kernel, outer), outer)
+    outer = tree.find(kernel, loop)
+    facts = known_facts(tree.path_to(kernel.body, outer) or ())
+    around = (*tree.enclosing_loops(kernel, outer), outer)
 
     def settled(value: ir.Expression) -> ir.Expression:
         if isinstance(value, ir.Compare):
@@ -395,7 +389,8 @@ def settle_tests(kernel: ir.Kernel, loop: str) -> ir.Kernel:
             return statement.body if statement.condition.value else ()
         return statement
 
-    return rewrite(kernel, outer, map_body((outer,), expression=settled, statement=opened))
+    changed = map_body((outer,), expression=settled, statement=opened)
+    return tree.rewrite(kernel, outer, changed)
 
 
 def without_decided(value: ir.Expression) -> ir.Expression:

@@ -46,9 +46,7 @@ def prefetch(  # noqa: PLR0913 - what a stored trace has by position
     without data moves on with every iteration.
     """
     outer, inner = tree.find(kernel, ahead), tree.find(kernel, loop)
-    path = tree.path_to((outer,), inner)
-    if path is None:
-        raise ScheduleError(f"'{loop}' is not inside '{ahead}'")
+    path = tree.path_inside(outer, inner)
     if step < 1 or line < 1:
         raise ScheduleError(f"cannot fetch {step} elements per iteration of '{loop}'")
     wanted = tree.find_buffer(kernel, buffer)
@@ -63,7 +61,7 @@ def prefetch(  # noqa: PLR0913 - what a stored trace has by position
     if most:
         places = [symbolic.minimum(place, most) for place in places]
     hints = [Prefetch(wanted, (*before, last + place), level) for place in places]
-    return _asking(kernel, inner, hints)
+    return tree.refill(kernel, inner, (*hints, *inner.body))
 
 
 @primitive
@@ -89,8 +87,7 @@ def prefetch_lines(
     if line < 1:
         raise ScheduleError(f"a line of {line} elements is none")
     outer, inner = tree.find(kernel, ahead), tree.find(kernel, loop)
-    if tree.path_to((outer,), inner) is None:
-        raise ScheduleError(f"'{loop}' is not inside '{ahead}'")
+    tree.path_inside(outer, inner)
     wanted = tree.find_buffer(kernel, buffer)
     accesses = (*loads(inner.body), *stores(inner.body))
     found = next((x for x in accesses if x.buffer is wanted), None)
@@ -105,12 +102,7 @@ def prefetch_lines(
     *before, last = (symbolic.substitute(index, start) for index in found.indices)
     places = _lines(found, loops(inner.body), line)
     hints = [Prefetch(wanted, (*before, last + place), level) for place in places]
-    return _asking(kernel, inner, hints)
-
-
-def _asking(kernel: Kernel, loop: For, hints: Sequence[Prefetch]) -> Kernel:
-    """The kernel with hints at the start of each iteration of a loop."""
-    return tree.rewrite(kernel, loop, (tree.with_inner(loop, (*hints, *loop.body)),))
+    return tree.refill(kernel, inner, (*hints, *inner.body))
 
 
 def _lines(load: Load | Store, inner: Sequence[For], line: int) -> tuple[int, ...]:

@@ -37,18 +37,9 @@ from tilewright.compiler.kernel.rewrite import (
     substitute,
     substitute_expression,
 )
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.primitives.nests import siblings, touches
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    chain,
-    find,
-    find_buffer,
-    nested,
-    path_to,
-    prune_locals,
-    rewrite,
-    with_inner,
-)
 
 E: Final = Expressions
 
@@ -69,7 +60,7 @@ def inline(kernel: ir.Kernel, buffer: str) -> ir.Kernel:
     Raises: ScheduleError unless one plain nest defines each element of the temporary once, and
     what it reads is unchanged until the last use.
     """
-    target = find_buffer(kernel, buffer)
+    target = tree.find_buffer(kernel, buffer)
     producer, store = definition(kernel, target)
     variables = [as_symbol(i) for i in store.indices]
     own = {access.buffer for access in accesses([producer]) if not access.write}
@@ -93,7 +84,7 @@ def inline(kernel: ir.Kernel, buffer: str) -> ir.Kernel:
         return result if value.mask is None else _masked(result, value.mask)
 
     rest = tuple(s for s in kernel.body if s is not producer)
-    return prune_locals(replace(kernel, body=Rewriter(expression=read).body(rest)))
+    return tree.prune_locals(replace(kernel, body=Rewriter(expression=read).body(rest)))
 
 
 def _masked(value: ir.Expression, mask: ir.Expression) -> ir.Expression:
@@ -114,7 +105,7 @@ def definition(kernel: ir.Kernel, target: ir.Buffer) -> tuple[ir.For | ir.Store,
     if len(writers) != 1 or not isinstance(writers[0], ir.For | ir.Store):
         raise ScheduleError(f"'{target.name}' is written by {len(writers)} nests, not one")
     producer = writers[0]
-    nest = chain(producer) if isinstance(producer, ir.For) else ()
+    nest = tree.chain(producer) if isinstance(producer, ir.For) else ()
     body = nest[-1].body if nest else (producer,)
     if len(body) != 1 or not isinstance(body[0], ir.Store) or body[0].mask is not None:
         raise ScheduleError(f"'{target.name}' is not defined by one plain store")
@@ -152,8 +143,8 @@ def reverse_inline(kernel: ir.Kernel, consumer: str, buffer: str) -> ir.Kernel:
     Raises: ScheduleError unless one nest finishes every element, once; the indices determine the
     consumer's loops; each of its iterations reads an element; and nothing the consumer touches is in the way.
     """
-    target = find_buffer(kernel, buffer)
-    outer = find(kernel, consumer)
+    target = tree.find_buffer(kernel, buffer)
+    outer = tree.find(kernel, consumer)
     if outer not in kernel.body:
         raise ScheduleError(f"'{consumer}' is not a nest at the top of '{kernel.name}'")
     position = kernel.body.index(outer)
@@ -162,7 +153,7 @@ def reverse_inline(kernel: ir.Kernel, consumer: str, buffer: str) -> ir.Kernel:
     producer = _producer(kernel, target, position)
     around, element = _finished(producer, target)
     _check_complete(kernel.body[:position], producer, around, target)
-    nest = chain(outer)
+    nest = tree.chain(outer)
     found = {load.indices for load in loads([outer]) if load.buffer is target}
     if len(found) != 1:
         raise ScheduleError(
@@ -181,13 +172,12 @@ def reverse_inline(kernel: ir.Kernel, consumer: str, buffer: str) -> ir.Kernel:
         solution.equate(index, value, size)
     solution.finish()
     guards = [ir.If(condition, ()) for condition in solution.guards]
-    body = nested(guards, substitute(nest[depth - 1].body, solution.env))
+    body = tree.nested(guards, substitute(nest[depth - 1].body, solution.env))
     _check_nest_parallel(nest[:depth])
     _check_moved_up(kernel, position, producer, around, body, target)
     inner = around[-1]
-    extended = with_inner(inner, _appended(inner.body, target, body))
-    without = rewrite(kernel, outer, ())
-    return rewrite(without, inner, (extended,))
+    without = tree.rewrite(kernel, outer, ())
+    return tree.refill(without, inner, _appended(inner.body, target, body))
 
 
 def _check_always_reads(
@@ -258,7 +248,7 @@ def _check_complete(
     if sum(_writes(s, target) for s in before) == 1:
         return  # what is read was made: here
     count, size = math.prod(loop.extent for loop in around), math.prod(target.shape)
-    path = path_to((producer,), around[-1]) or ()
+    path = tree.path_to((producer,), around[-1]) or ()
     if count != size or any(isinstance(s, ir.If) for s in (*path, *around[-1].body)):
         raise ScheduleError(f"several nests make the elements of '{target.name}'")
 
@@ -293,9 +283,11 @@ def _conflict_outside(around: Sequence[ir.For], body: ir.Body) -> ir.Buffer | No
     """
     inside = body
     for loop, inner in reversed([*pairwise(around)]):
-        inside = (with_inner(inner, inside),)
+        inside = (tree.with_inner(inner, inside),)
         moved = accesses(inside)
-        place = next(n for n, s in enumerate(loop.body) if path_to((s,), inner) is not None)
+        place = next(
+            n for n, s in enumerate(loop.body) if tree.path_to((s,), inner) is not None
+        )
         shared = [s.var for s in around[: around.index(loop) + 1]]
         found = conflict(accesses(loop.body[:place]), moved, shared)
         found = found or overlap(accesses(loop.body[place + 1 :]), moved)
@@ -317,7 +309,7 @@ def _appended(body: ir.Body, target: ir.Buffer, more: ir.Body) -> ir.Body:
     last = max(n for n, s in enumerate(body) if touches((s,), target))
     statement = body[last]
     if isinstance(statement, ir.If) and _writes(statement, target):
-        inner = with_inner(statement, _appended(statement.body, target, more))
+        inner = tree.with_inner(statement, _appended(statement.body, target, more))
         return (*body[:last], inner, *body[last + 1 :])
     return (*body, *more)
 
@@ -334,7 +326,7 @@ def forward(kernel: ir.Kernel, buffer: str) -> ir.Kernel:
     A parameter keeps its store.  Raises: ScheduleError unless one plain store precedes every load
     at the same index, and the value does not change in between.
     """
-    target = find_buffer(kernel, buffer)
+    target = tree.find_buffer(kernel, buffer)
     writes = [w for w in stores(kernel.body) if w.buffer is target]
     if len(writes) != 1 or writes[0].mask is not None or update_operator(writes[0]):
         raise ScheduleError(f"'{buffer}' is not stored once")
@@ -358,18 +350,18 @@ def forward(kernel: ir.Kernel, buffer: str) -> ir.Kernel:
     changed = map_body(later, expression=replaced)
     kept = () if target in kernel.locals else (store,)
     body = (*level[:position], *kept, *changed)
-    return prune_locals(_with_level(kernel, level, body))
+    return tree.prune_locals(_with_level(kernel, level, body))
 
 
 def _with_level(kernel: ir.Kernel, level: ir.Body, body: ir.Body) -> ir.Kernel:
     """`kernel` with the whole body `level` (by its statements) replaced."""
     if level is kernel.body or level == kernel.body:
         return replace(kernel, body=body)
-    path = path_to(kernel.body, level[0])
+    path = tree.path_to(kernel.body, level[0])
     assert path
     parent = path[-1]
     assert isinstance(parent, ir.For | ir.If)
-    return rewrite(kernel, parent, (with_inner(parent, body),))
+    return tree.refill(kernel, parent, body)
 
 
 def _loops_used(nest: Sequence[ir.For], indices: Sequence[Dim]) -> int:

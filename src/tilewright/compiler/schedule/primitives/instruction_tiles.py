@@ -10,7 +10,6 @@ from itertools import product
 from typing import Final, final
 
 from tilewright.base import symbolic
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
@@ -22,14 +21,8 @@ from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.fields import children
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.kernel.rewrite import FreshNames, only_statement
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    add_locals,
-    chain,
-    find,
-    nested,
-    rewrite,
-)
 
 _LEAST_LOOPS: Final = 3
 """Of a tile: over rows, vectors and lanes."""
@@ -63,7 +56,7 @@ def multiply_tiles(kernel: ir.Kernel, loop: str, tile: str, instruction: str) ->
         raise ScheduleError(
             f"'{instruction}' multiplies no tiles of words", hint=f"there is {known}"
         )
-    nest, inside = chain(find(kernel, loop)), find(kernel, tile)
+    nest, inside = tree.chain(tree.find(kernel, loop)), tree.find(kernel, tile)
     steps = nest[: nest.index(inside)] if inside in nest else ()
     found = _Tiles(kernel, row, steps, nest[len(steps) :])
     return found.multiplied()
@@ -157,19 +150,15 @@ class _Tiles:
     def multiplied(self) -> ir.Kernel:
         """The kernel in which the instruction takes every step."""
         names, count = FreshNames.of(self.kernel), -(-len(self.rows) // self.side)
-        columns, word = len(self.columns), self.sum.left.dtype
-
-        def register(name: str, dtype: DType, *shape: int) -> ir.Buffer:
-            return ir.Buffer(names.fresh(name), dtype, shape, ir.Space.REGISTER)
-
-        tiles = register("tiles", self.row.dtype, count, columns, self.row.tile_lanes)
-        pairs = register("pairs", word, count, self.side)
-        read = register("columns", word, columns, self.side)
+        columns, word, lanes = len(self.columns), self.sum.left.dtype, self.row.tile_lanes
+        tiles = tree.register(names, "tiles", self.row.dtype, count, columns, lanes)
+        pairs = tree.register(names, "pairs", word, count, self.side)
+        read = tree.register(names, "columns", word, columns, self.side)
         step = (*self._read_columns(read), *self._multiply(tiles, pairs, read))
-        sums = nested(self.steps, step)
+        sums = tree.nested(self.steps, step)
         changed = (*self._totals_in(tiles), *sums, *self._totals_of(tiles))
-        kernel = rewrite(self.kernel, self.steps[0], changed)
-        return add_locals(kernel, (tiles, pairs, read))
+        kernel = tree.rewrite(self.kernel, self.steps[0], changed)
+        return tree.add_locals(kernel, (tiles, pairs, read))
 
     def _read_columns(self, read: ir.Buffer) -> Iterator[ir.Store]:
         for place, column in enumerate(self.columns):

@@ -24,18 +24,9 @@ from tilewright.compiler.analysis.dependence import (
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import FreshNames, loops, only_statement, substitute
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import LoopName
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    chain,
-    find,
-    free_name,
-    make_loop,
-    nested,
-    reference,
-    rewrite,
-    with_inner,
-)
 
 E = Expressions
 
@@ -44,7 +35,7 @@ def dim_argument(kernel: ir.Kernel, value: Dim | str, around: Sequence[ir.For] =
     """A size given as number, dimension or text, with the bounds of the kernel's symbols."""
     parsed = symbolic.parse(value) if isinstance(value, str) else value
     known = {s.name: symbolic.Expr.of_atom(s) for s in kernel.dims}
-    known |= {loop.var.name: reference(loop.var) for loop in around}
+    known |= {loop.var.name: tree.reference(loop.var) for loop in around}
     for used in symbolic.symbols(parsed):
         if used.name not in known:
             raise ScheduleError(f"unknown symbol '{used.name}' in '{parsed}'")
@@ -57,7 +48,7 @@ def _two_names(kernel: ir.Kernel, loop: str, into: Sequence[str] | None) -> tupl
         return names.fresh(f"{loop}_o"), names.fresh(f"{loop}_i")
     if len({*into}) != 2 or len(into) != 2:
         raise ScheduleError(f"'{loop}' is split into 2 loops, got the names {list(into)}")
-    outer, inner = (free_name(kernel, name, loop) for name in into)
+    outer, inner = (tree.free_name(kernel, name, loop) for name in into)
     return outer, inner
 
 
@@ -91,7 +82,7 @@ def split(
 
     Raises: ScheduleError for a factor below 1 or a grid loop.
     """
-    old = find(kernel, loop)
+    old = tree.find(kernel, loop)
     if factor < 1:
         raise ScheduleError(f"cannot split '{loop}' by {factor}")
     if tail not in ("guard", "tight"):
@@ -100,28 +91,28 @@ def split(
     outer, inner = _two_names(kernel, loop, into)
     divides = symbolic.is_multiple(old.extent, factor)
     count = symbolic.ceildiv(old.extent, factor)
-    outer_loop = make_loop(outer, count, (), old.kind, reduction=old.reduction)
+    outer_loop = tree.make_loop(outer, count, (), old.kind, reduction=old.reduction)
     # A single block starts at 0 whatever the variable; index algebra sees that more easily.
-    base = 0 if count == 1 else reference(outer_loop.var) * factor
+    base = 0 if count == 1 else tree.reference(outer_loop.var) * factor
     size: Dim = factor
     if tail == "tight" and not divides:
         size = symbolic.minimum(factor, old.extent - base)
-    inner_loop = make_loop(inner, size, (), reduction=old.reduction)
-    index = base + reference(inner_loop.var)
+    inner_loop = tree.make_loop(inner, size, (), reduction=old.reduction)
+    index = base + tree.reference(inner_loop.var)
     if factor == 1:
         index = base
     body = rebind(old.body, loop, index)
     if tail == "guard" and not divides:
         body = _guard_inside(index, old.extent, body)
-    nest = with_inner(outer_loop, (with_inner(inner_loop, body),))
-    return rewrite(kernel, old, (nest,)), (LoopName(outer), LoopName(inner))
+    nest = tree.with_inner(outer_loop, (tree.with_inner(inner_loop, body),))
+    return tree.rewrite(kernel, old, (nest,)), (LoopName(outer), LoopName(inner))
 
 
 def _guard_inside(index: Dim, extent: Dim, body: ir.Body) -> ir.Body:
     """The guard as deep as `body` is a perfect nest, so that its loops can still be reordered."""
     inner = only_statement(body)
     if isinstance(inner, ir.For):
-        return (with_inner(inner, _guard_inside(index, extent, inner.body)),)
+        return (tree.with_inner(inner, _guard_inside(index, extent, inner.body)),)
     return (guard(index, extent, body),)
 
 
@@ -143,8 +134,8 @@ def fuse(
 
     Raises: ScheduleError unless `inner` is the only statement in `outer` with a fixed extent.
     """
-    first = find(kernel, outer)
-    nest = chain(first)
+    first = tree.find(kernel, outer)
+    nest = tree.chain(first)
     if len(nest) < 2 or nest[1].var.name != inner:
         raise ScheduleError(f"'{inner}' is not directly inside '{outer}'")
     second = nest[1]
@@ -155,10 +146,10 @@ def fuse(
     if second.extent == 0:
         raise ScheduleError(f"'{inner}' never runs")
     check_fixed((first, second), second.body)
-    name = free_name(kernel, into or outer, outer, inner)
+    name = tree.free_name(kernel, into or outer, outer, inner)
     extent = first.extent * second.extent
-    fused = make_loop(name, extent, (), first.kind, reduction=first.reduction)
-    index = reference(fused.var)
+    fused = tree.make_loop(name, extent, (), first.kind, reduction=first.reduction)
+    index = tree.reference(fused.var)
     # Through another name first: `name` may be one of the two.
     between = symbolic.symbol(f"{name}~", 0, fused.var.upper)
     body = substitute(
@@ -169,7 +160,7 @@ def fuse(
         },
     )
     body = substitute(body, {f"{name}~": index})
-    return rewrite(kernel, first, (with_inner(fused, body),)), LoopName(name)
+    return tree.rewrite(kernel, first, (tree.with_inner(fused, body),)), LoopName(name)
 
 
 @primitive
@@ -188,7 +179,7 @@ def reorder(kernel: ir.Kernel, order: Sequence[str]) -> ir.Kernel:
     first = next((s for s in loops(kernel.body) if s.var.name in order), None)
     if first is None:
         raise ScheduleError(f"no loop among {list(order)}")
-    nest = chain(first)
+    nest = tree.chain(first)
     positions = [n for n, s in enumerate(nest) if s.var.name in order]
     if len(positions) != len(order) or len(set(order)) != len(order):
         missing = sorted(set(order) - {s.var.name for s in nest})
@@ -205,7 +196,7 @@ def reorder(kernel: ir.Kernel, order: Sequence[str]) -> ir.Kernel:
     inward = _moved_inward(moved, wanted)
     if inward is None or not all(_is_parallel(kernel, x, moved[-1]) for x in inward):
         _check_permutable(kernel, moved)
-    return rewrite(kernel, first, nested(wanted, nest[positions[-1]].body))
+    return tree.rewrite(kernel, first, tree.nested(wanted, nest[positions[-1]].body))
 
 
 def _check_extents(wanted: Sequence[ir.For]) -> None:
@@ -292,10 +283,10 @@ def unroll(kernel: ir.Kernel, loop: str) -> ir.Kernel:
 
     Raises: ScheduleError if the extent is not a constant.
     """
-    old = find(kernel, loop)
+    old = tree.find(kernel, loop)
     if not isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' cannot be unrolled: its extent is '{old.extent}'")
-    return rewrite(kernel, old, (replace(old, kind=ir.LoopKind.UNROLL),))
+    return tree.rewrite(kernel, old, (replace(old, kind=ir.LoopKind.UNROLL),))
 
 
 @primitive
@@ -309,7 +300,7 @@ def vectorize(kernel: ir.Kernel, loop: str) -> ir.Kernel:
 
     Raises: ScheduleError if the extent is not a constant or the iterations are not independent.
     """
-    old = find(kernel, loop)
+    old = tree.find(kernel, loop)
     if not isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' cannot be vectorized: its extent is '{old.extent}'")
     found = accesses(old.body)
@@ -320,4 +311,4 @@ def vectorize(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         raise ScheduleError(
             f"'{loop}' cannot be vectorized: its iterations meet in '{met.name}'"
         )
-    return rewrite(kernel, old, (replace(old, kind=ir.LoopKind.VECTOR),))
+    return tree.rewrite(kernel, old, (replace(old, kind=ir.LoopKind.VECTOR),))

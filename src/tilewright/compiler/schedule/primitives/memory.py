@@ -122,8 +122,7 @@ def privatize(
     changed = tree.map_accesses(
         body, old, new, lambda indices: tuple(indices[n] - base for n, base in kept)
     )
-    kernel = tree.rewrite(kernel, outer, (tree.with_inner(outer, changed),))
-    return tree.swap_locals(kernel, {old: new})
+    return tree.swap_locals(tree.refill(kernel, outer, changed), {old: new})
 
 
 def _part(fixed: Dim | None, varying: Sequence[Dim], size: Dim) -> tuple[Dim, Dim]:
@@ -173,15 +172,14 @@ def cache_write(
     facts = known_facts(tree.path_to(kernel.body, outer) or ())
     if not any(_is_sure(a, outer) for a in users) and not in_bounds(users[0], (), facts):
         raise ScheduleError(f"a guard decides whether '{loop}' touches '{buffer}'")
-    name = FreshNames.of(kernel).fresh(into or f"{buffer}_r")
-    new = ir.Buffer(name, old.dtype, (), ir.Space.REGISTER)
+    new = tree.register(FreshNames.of(kernel), into or f"{buffer}_r", old.dtype)
     body = tree.map_accesses(outer.body, old, new, lambda _: ())
     first: ir.Body = ()
     if not (users[0].write and _is_sure(users[0], outer)):
         first = (ir.Store(new, (), ir.Load(old, where)),)
     last: ir.Body = (ir.Store(old, where, ir.Load(new, ())),)
-    kernel = tree.rewrite(kernel, outer, (tree.with_inner(outer, (*first, *body, *last)),))
-    return tree.add_locals(kernel, (new,)), BufferName(name)
+    kernel = tree.refill(kernel, outer, (*first, *body, *last))
+    return tree.add_locals(kernel, (new,)), BufferName(new.name)
 
 
 def _is_sure(access: Access, outer: ir.For) -> bool:
@@ -384,7 +382,7 @@ def keep_line(
     first = () if users[0].write else copy(outwards=False)
     is_seen = any(a.write for a in users) and not _is_own(kernel, outer, old)
     last = copy(outwards=True) if is_seen else ()
-    kernel = tree.rewrite(kernel, outer, (tree.with_inner(outer, (*first, *body, *last)),))
+    kernel = tree.refill(kernel, outer, (*first, *body, *last))
     return tree.add_locals(kernel, (new,)), BufferName(new.name)
 
 
@@ -448,9 +446,7 @@ def _with_axis(
     body = outer.body
     for old, made in new.items():
         body = tree.map_accesses(body, old, made, place)
-    return tree.swap_locals(
-        tree.rewrite(kernel, outer, (tree.with_inner(outer, body),)), new
-    )
+    return tree.swap_locals(tree.refill(kernel, outer, body), new)
 
 
 @primitive

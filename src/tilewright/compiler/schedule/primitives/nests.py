@@ -31,26 +31,16 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     substitute,
 )
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    chain,
-    find,
-    map_accesses,
-    nested,
-    path_to,
-    reference,
-    rewrite,
-    swap,
-    swap_locals,
-)
 
 E: Final = Expressions
 
 
 def siblings(kernel: ir.Kernel, statement: ir.Statement) -> ir.Body:
     """The body in which `statement` stands."""
-    path = path_to(kernel.body, statement)
+    path = tree.path_to(kernel.body, statement)
     assert path is not None
     if not path:
         return kernel.body
@@ -72,7 +62,7 @@ def fuse_nests(kernel: ir.Kernel, first: str, second: str) -> ir.Kernel:
     Raises: ScheduleError if the extents differ, if an iteration of the second loop needs an
     element that a later iteration of the first one touches, or if code between them is in the way.
     """
-    a, b = find(kernel, first), find(kernel, second)
+    a, b = tree.find(kernel, first), tree.find(kernel, second)
     level = siblings(kernel, a)
     if a is b or b not in level:
         raise ScheduleError(f"'{first}' and '{second}' do not stand side by side")
@@ -86,7 +76,7 @@ def fuse_nests(kernel: ir.Kernel, first: str, second: str) -> ir.Kernel:
     if up is not None and down is not None:
         raise ScheduleError(f"'{second}' cannot pass code that touches '{up.name}'")
     check_fixed((b,), a.body)
-    body = substitute(b.body, {second: reference(a.var)})
+    body = substitute(b.body, {second: tree.reference(a.var)})
     needed = conflict(accesses(a.body), accesses(body), (a.var,))
     if needed is not None:
         raise ScheduleError(
@@ -94,8 +84,8 @@ def fuse_nests(kernel: ir.Kernel, first: str, second: str) -> ir.Kernel:
         )
     fused = ir.For(a.var, a.extent, (*a.body, *body), a.kind, a.reduction or b.reduction)
     kept, gone = (a, b) if up is None else (b, a)
-    without = swap(kernel.body, gone, ())
-    return replace(kernel, body=swap(without, kept, (fused,)))
+    without = tree.swap(kernel.body, gone, ())
+    return replace(kernel, body=tree.swap(without, kept, (fused,)))
 
 
 @primitive
@@ -123,7 +113,7 @@ def fission(
     """
     if together not in ("iterations", "elements"):
         raise ScheduleError(f"iterations or elements lie together, got '{together}'")
-    outer = find(kernel, loop)
+    outer = tree.find(kernel, loop)
     nest, body = _nest_of_depth(outer, depth)
     parts = _guarded_parts(body)
     if len(parts) < 2:
@@ -138,22 +128,22 @@ def fission(
     _check_fission(parts, variables, frozenset(private))
     place = _around if together == "iterations" else _before
     new_buffers = {b: _expand(b, nest, ir.Space(scope), place) for b in expanded}
-    names, index = FreshNames.of(kernel), tuple(map(reference, variables))
+    names, index = FreshNames.of(kernel), tuple(map(tree.reference, variables))
     result: list[ir.Statement] = []
     made: list[Piece] = []
     for position, part in enumerate(parts):
         code = part
         for old, new in new_buffers.items():
-            code = map_accesses(code, old, new, lambda own: place(index, own))
-        code = nested(nest, code)
+            code = tree.map_accesses(code, old, new, lambda own: place(index, own))
+        code = tree.nested(nest, code)
         named = code if position == 0 else rename_loops(code, names)
         result.extend(named)
         made.append(copy_piece(code, named))
-    return swap_locals(rewrite(kernel, outer, result), new_buffers), tuple(made)
+    return tree.swap_locals(tree.rewrite(kernel, outer, result), new_buffers), tuple(made)
 
 
 def _nest_of_depth(outer: ir.For, depth: int) -> tuple[tuple[ir.For, ...], ir.Body]:
-    nest = chain(outer)
+    nest = tree.chain(outer)
     if not 1 <= depth <= len(nest):
         raise ScheduleError(
             f"'{outer.var.name}' has {len(nest)} perfectly nested loops, not {depth}"

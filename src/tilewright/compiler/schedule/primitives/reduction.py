@@ -27,22 +27,9 @@ from tilewright.compiler.kernel.rewrite import (
     stores,
     subexpressions,
 )
+from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import BufferName, LoopName
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import (
-    add_locals,
-    bare,
-    enclosing_loops,
-    find,
-    find_buffer,
-    map_accesses,
-    nested,
-    path_to,
-    reference,
-    rewrite,
-    swap,
-    with_inner,
-)
 
 E: Final = Expressions
 
@@ -73,8 +60,8 @@ def rfactor(
     Raises: ScheduleError unless the loops are reductions with constant extents that only update
     one element of the buffer, always with the same operator.
     """
-    target = find_buffer(kernel, buffer)
-    partial_loops = [find(kernel, name) for name in loops]
+    target = tree.find_buffer(kernel, buffer)
+    partial_loops = [tree.find(kernel, name) for name in loops]
     outer, op = _reduction_around(kernel, target, partial_loops)
     extents = [s.extent for s in partial_loops]
     if not all(isinstance(e, int) for e in extents):
@@ -83,24 +70,25 @@ def rfactor(
     if lanes > 1 and shape[-1] % lanes:
         raise ScheduleError(f"{shape[-1]} partial results are no multiple of {lanes} lanes")
     names = FreshNames.of(kernel)
-    part = ir.Buffer(
-        names.fresh(into or f"{buffer}_p"), target.dtype, shape, ir.Space.REGISTER
-    )
-    where = tuple(reference(s.var) for s in partial_loops)
+    part = tree.register(names, into or f"{buffer}_p", target.dtype, *shape)
+    where = tuple(tree.reference(s.var) for s in partial_loops)
     element = next(s.indices for s in stores((outer,)) if s.buffer is target)
 
     identity = const(numerics.identity(op, target.dtype), target.dtype)
-    first = nested(bare(partial_loops), (ir.Store(part, where, identity),))
+    first = tree.nested(tree.bare(partial_loops), (ir.Store(part, where, identity),))
     start = rename_loops(first, names)
     nest = start[0]
     assert isinstance(nest, ir.For), "there is a loop at least"
     inner = partial_loops[-1]
-    redirected = with_inner(inner, map_accesses(inner.body, target, part, lambda _: where))
-    changed = swap((outer,), inner, (redirected,))
+    redirected = tree.map_accesses((inner,), target, part, lambda _: where)
+    changed = tree.swap((outer,), inner, redirected)
     total = _combine(op, part, lanes)
     finish = ir.Store(target, element, binary(op, ir.Load(target, element), total))
-    kernel = add_locals(rewrite(kernel, outer, (*start, *changed, finish)), (part,))
-    return kernel, (BufferName(part.name), LoopName(nest.var.name))
+    kernel = tree.rewrite(kernel, outer, (*start, *changed, finish))
+    return tree.add_locals(kernel, (part,)), (
+        BufferName(part.name),
+        LoopName(nest.var.name),
+    )
 
 
 @primitive
@@ -121,7 +109,7 @@ def begin_with(kernel: ir.Kernel, buffer: str, loop: str) -> ir.Kernel:
     Raises: ScheduleError unless the loop holds such a sum in an integer that no other code reads, and every reader adds the
     same number, which nothing in the loop writes and no guard stands before.
     """
-    outer, target = find(kernel, loop), find_buffer(kernel, buffer)
+    outer, target = tree.find(kernel, loop), tree.find_buffer(kernel, buffer)
     start, *others = outer.body
     if (
         not isinstance(start, ir.Store)
@@ -145,7 +133,7 @@ def begin_with(kernel: ir.Kernel, buffer: str, loop: str) -> ir.Kernel:
         raise ScheduleError(f"what is added to '{buffer}' changes")
     last = map_body(readers, expression=lambda x: total if x is added else x)
     body = (ir.Store(target, start.indices, number), *sums, *last)
-    return rewrite(kernel, outer, (with_inner(outer, body),))
+    return tree.refill(kernel, outer, body)
 
 
 def _is_zero(value: ir.Expression) -> bool:
@@ -185,21 +173,19 @@ def subtotal(kernel: ir.Kernel, buffer: str, loop: str) -> tuple[ir.Kernel, Buff
     Raises: ScheduleError unless the loop is a reduction inside a reduction, that only updates one
     element of the buffer, always with the same operator.
     """
-    target = find_buffer(kernel, buffer)
-    inner = find(kernel, loop)
+    target = tree.find_buffer(kernel, buffer)
+    inner = tree.find(kernel, loop)
     around, op = _reduction_around(kernel, target, [inner])
     if around is inner:
         raise ScheduleError(f"no reduction around '{loop}' adds its sums to '{buffer}'")
-    part = ir.Buffer(
-        FreshNames.of(kernel).fresh(f"{buffer}_s"), target.dtype, (), ir.Space.REGISTER
-    )
-
+    part = tree.register(FreshNames.of(kernel), f"{buffer}_s", target.dtype)
     element = next(w.indices for w in stores((inner,)) if w.buffer is target)
     identity = const(numerics.identity(op, target.dtype), target.dtype)
-    changed = with_inner(inner, map_accesses(inner.body, target, part, lambda _: ()))
+    changed = tree.map_accesses((inner,), target, part, lambda _: ())
     total = binary(op, ir.Load(target, element), ir.Load(part, ()))
-    body = (ir.Store(part, (), identity), changed, ir.Store(target, element, total))
-    return add_locals(rewrite(kernel, inner, body), (part,)), BufferName(part.name)
+    body = (ir.Store(part, (), identity), *changed, ir.Store(target, element, total))
+    kernel = tree.rewrite(kernel, inner, body)
+    return tree.add_locals(kernel, (part,)), BufferName(part.name)
 
 
 @primitive
@@ -221,7 +207,7 @@ def term_by_term(kernel: ir.Kernel, loop: str) -> tuple[ir.Kernel, BufferName]:
     Raises: ScheduleError unless the loop holds one store, of a value in which at least three terms are added one
     after another, none of which reads the buffer that is stored.
     """
-    outer = find(kernel, loop)
+    outer = tree.find(kernel, loop)
     store = only_statement(outer.body)
     if not isinstance(store, ir.Store):
         raise ScheduleError(f"'{loop}' holds more than one store")
@@ -230,21 +216,17 @@ def term_by_term(kernel: ir.Kernel, loop: str) -> tuple[ir.Kernel, BufferName]:
         raise ScheduleError(
             f"no {_FEW_TERMS} terms are added one after another in '{loop}'"
         )
-    if any(
-        load.buffer is store.buffer for load in loads((ir.Store(store.buffer, (), total),))
-    ):
+    if any(load.buffer is store.buffer for load in loads(total)):
         raise ScheduleError(
             f"a term of the sum in '{loop}' reads '{store.buffer.name}', which is stored"
         )
-    running = ir.Buffer(
-        FreshNames.of(kernel).fresh("terms"), total.dtype, (), ir.Space.REGISTER
-    )
+    running = tree.register(FreshNames.of(kernel), "terms", total.dtype)
     so_far = ir.Load(running, ())
     steps = (terms[0], *(binary("add", so_far, term) for term in terms[1:]))
     last = map_body((store,), expression=lambda part: so_far if part is total else part)
     body = (*(ir.Store(running, (), value) for value in steps), *last)
-    changed = rewrite(kernel, outer, (with_inner(outer, body),))
-    return add_locals(changed, (running,)), BufferName(running.name)
+    kernel = tree.refill(kernel, outer, body)
+    return tree.add_locals(kernel, (running,)), BufferName(running.name)
 
 
 def _longest_sum(value: ir.Expression) -> tuple[ir.Expression, tuple[ir.Expression, ...]]:
@@ -281,7 +263,7 @@ def _reduction_around(
     if not partial_loops:
         raise ScheduleError("rfactor needs at least one loop")
     innermost = partial_loops[-1]
-    around = (*enclosing_loops(kernel, innermost), innermost)
+    around = (*tree.enclosing_loops(kernel, innermost), innermost)
     if any(all(loop is not s for s in around) for loop in partial_loops):
         raise ScheduleError(f"{[s.var.name for s in partial_loops]} are not nested")
     best: ir.For | None = None
@@ -293,7 +275,7 @@ def _reduction_around(
         if not loop.reduction:
             break
         best, operators = loop, {a.update for a in found}
-    inside = () if best is None else (best, *(s for s in around if path_to((best,), s)))
+    inside = () if best is None else around[around.index(best) :]
     if best is None or any(all(loop is not s for s in inside) for loop in partial_loops):
         raise ScheduleError(
             f"'{target.name}' is not the result of a reduction over "

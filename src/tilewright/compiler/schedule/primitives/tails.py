@@ -195,9 +195,7 @@ def _guarded(
     condition, rest, _ = found
     check_guard_fixed(ir.If(condition, old.body), (top,))
     _check_private_outside(old, condition)
-    path = tree.path_to((top,), old)
-    if path is None:
-        raise ScheduleError(f"'{loop}' is not inside '{at}'")
+    path = tree.path_inside(top, old)
     inside = {s.var.name for s in (*path, old) if isinstance(s, ir.For)}
     if not inside.isdisjoint(symbolic.names_in((rest,))):
         raise ScheduleError(f"which case '{loop}' is in changes inside '{at}'")
