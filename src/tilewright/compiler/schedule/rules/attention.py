@@ -32,10 +32,7 @@ from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.attention_streams import few_rows, stream_rows
-from tilewright.compiler.schedule.rules.micro_kernel import (
-    MicroKernel,
-    schedule_micro_kernel,
-)
+from tilewright.compiler.schedule.rules.micro_kernel import MicroKernel
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
     privatize_all,
@@ -327,7 +324,7 @@ class _LaneRows(BlockWalk):
             lanes=self.machine.lanes(store.buffer.dtype),
         )
         for tile in self._tiles(name, lane, left, micro.lanes):
-            schedule_micro_kernel(s, tile, 2, micro)
+            micro.schedule(s, tile, 2)
 
     def _tiles(self, name: str, lane: str, left: Load, lanes: int) -> list[str]:
         """Split the loop over what a sum is for; the loops over one tile, full and partial ones."""

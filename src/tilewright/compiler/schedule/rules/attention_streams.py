@@ -26,10 +26,7 @@ from tilewright.compiler.kernel.rewrite import loads
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, plain, space_from
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules.micro_kernel import (
-    MicroKernel,
-    schedule_micro_kernel,
-)
+from tilewright.compiler.schedule.rules.micro_kernel import MicroKernel
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
     privatize_all,
@@ -222,7 +219,7 @@ class _StreamedRows(BlockWalk):
             unguard(s, own)
             s.apply(do.reorder, [tile, own, lane])
             privatize_all(s, own)
-            schedule_micro_kernel(s, own, 2, micro)
+            micro.schedule(s, own, 2)
 
     def _cut(
         self, row: str, name: str, vectors: int, lanes: int

@@ -34,10 +34,7 @@ from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules.micro_kernel import (
-    MicroKernel,
-    schedule_micro_kernel,
-)
+from tilewright.compiler.schedule.rules.micro_kernel import MicroKernel
 from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
 from tilewright.compiler.schedule.rules.rows import keep_short_rows
 from tilewright.compiler.schedule.rules.structure import (
@@ -295,7 +292,7 @@ class ColumnsSite:
             counted = [isinstance(find(s.kernel, part[x]).extent, int) for x in tile]
             if any(counted):
                 first = counted.index(True)
-                schedule_micro_kernel(s, part[tile[first]], len(tile) - first, micro)
+                micro.schedule(s, part[tile[first]], len(tile) - first)
         s.note(f"columns: window of {window}, {max(1, chosen.rows)} x {width} at a time")
 
     def _at_known_places(self, vectors: str, width: int) -> Sequence[Piece]:

@@ -28,10 +28,7 @@ from tilewright.compiler.schedule.decisions import ChoiceSpace
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.tails import guard_of
-from tilewright.compiler.schedule.rules.micro_kernel import (
-    MicroKernel,
-    schedule_micro_kernel,
-)
+from tilewright.compiler.schedule.rules.micro_kernel import MicroKernel
 from tilewright.compiler.schedule.rules.read_ahead import ReadAhead
 from tilewright.compiler.schedule.rules.structure import (
     Contraction,
@@ -125,7 +122,7 @@ class ContractionSite:
         )
         tiles = [*row_tiles, self.lane]
         for part in parts:
-            schedule_micro_kernel(self.s, part[tiles[0]], len(tiles), micro)
+            micro.schedule(self.s, part[tiles[0]], len(tiles))
         ahead = ReadAhead(
             s=self.s,
             machine=self.machine,

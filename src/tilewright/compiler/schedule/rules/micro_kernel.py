@@ -67,22 +67,21 @@ class MicroKernel:
     rest: str = ""
     slow_masks: bool = False
 
-
-def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
-    """Turn `depth` tile loops from `top` inward into straight vector code."""
-    tile = [loop.var.name for loop in chain(find(s.kernel, top))[:depth]]
-    lane = tile[-1]
-    names = [*tile[:-1], *cut(s, lane, micro.lanes, "v", "lane")]
-    _split_sum(s, names[-1], micro.ways)
-    for each in s.apply(do.fission, names[0], depth + 1):
-        part = each[names[0]]
-        s.apply(do.drop_guards, part)
-        innermost = chain(find(s.kernel, part))[depth]
-        if any(loop.reduction for loop in loops(innermost.body)):
-            _schedule_sum(s, part, depth + 1, micro)
-        else:
-            for piece in _without_masks(s, part, depth + 1, micro):
-                _schedule_plain(s, piece, depth + 1)
+    def schedule(self, s: Schedule, top: str, depth: int) -> None:
+        """Turn `depth` tile loops from `top` inward into straight vector code."""
+        tile = [loop.var.name for loop in chain(find(s.kernel, top))[:depth]]
+        lane = tile[-1]
+        names = [*tile[:-1], *cut(s, lane, self.lanes, "v", "lane")]
+        _split_sum(s, names[-1], self.ways)
+        for each in s.apply(do.fission, names[0], depth + 1):
+            part = each[names[0]]
+            s.apply(do.drop_guards, part)
+            innermost = chain(find(s.kernel, part))[depth]
+            if any(loop.reduction for loop in loops(innermost.body)):
+                _schedule_sum(s, part, depth + 1, self)
+            else:
+                for piece in _without_masks(s, part, depth + 1, self):
+                    _schedule_plain(s, piece, depth + 1)
 
 
 # --- the sum -----------------------------------------------------------------------------------
