@@ -12,14 +12,7 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from tilewright.base.record import record
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Expression,
-    Fma,
-    Intrinsic,
-    Statement,
-    Unary,
-)
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.rewrite import stores, subexpressions
 from tilewright.compiler.schedule.machine_model import SLOW_OPERATIONS, MachineModel
 
@@ -58,13 +51,13 @@ class Demand:
 
 
 @functools.lru_cache(maxsize=_KNOWN_VALUES)
-def cost(value: Expression) -> int:
+def cost(value: ir.Expression) -> int:
     """Multiply-adds that take as long as a value does, computed once; loads are free."""
     total = 0
     for part in subexpressions(value):
-        if isinstance(part, Binary | Unary):
+        if isinstance(part, ir.Binary | ir.Unary):
             total += SLOW_OPERATIONS.get(part.op, 1)
-        elif isinstance(part, Fma | Intrinsic):
+        elif isinstance(part, ir.Fma | ir.Intrinsic):
             total += 1
     return total
 
@@ -74,6 +67,6 @@ def element_ns(machine: MachineModel, reached: float, effort: int) -> float:
     return reached + effort * machine.elements.operation
 
 
-def body_cost(body: Iterable[Statement]) -> int:
+def body_cost(body: Iterable[ir.Statement]) -> int:
     """The costs of every store's value."""
     return sum(cost(s.value) for s in stores(tuple(body)))

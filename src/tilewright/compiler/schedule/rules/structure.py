@@ -16,26 +16,9 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
+from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.dot_products import ADDING, TILES
 from tilewright.compiler.kernel.fields import children, dims_of
-from tilewright.compiler.kernel.ir import (
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expression,
-    Fma,
-    For,
-    If,
-    Kernel,
-    Load,
-    Select,
-    Space,
-    Statement,
-    Store,
-    walk,
-)
 from tilewright.compiler.kernel.rewrite import (
     loads,
     loops,
@@ -50,46 +33,46 @@ from tilewright.compiler.schedule.tree import chain as perfect_nest
 from tilewright.compiler.schedule.tree import loads_with_paths
 
 
-def top_nests(kernel: Kernel) -> list[For]:
+def top_nests(kernel: ir.Kernel) -> list[ir.For]:
     """The loops at the top of a kernel."""
-    return [s for s in kernel.body if isinstance(s, For)]
+    return [s for s in kernel.body if isinstance(s, ir.For)]
 
 
-def guarded_nests(kernel: Kernel) -> list[For]:
+def guarded_nests(kernel: ir.Kernel) -> list[ir.For]:
     """The loops that only guards at the top of a kernel are around."""
-    found: list[For] = []
-    level: list[Statement] = [s for s in kernel.body if isinstance(s, If)]
+    found: list[ir.For] = []
+    level: list[ir.Statement] = [s for s in kernel.body if isinstance(s, ir.If)]
     while level:
-        inside = [s for guard in level if isinstance(guard, If) for s in guard.body]
-        found += [s for s in inside if isinstance(s, For)]
-        level = [s for s in inside if isinstance(s, If)]
+        inside = [s for guard in level if isinstance(guard, ir.If) for s in guard.body]
+        found += [s for s in inside if isinstance(s, ir.For)]
+        level = [s for s in inside if isinstance(s, ir.If)]
     return found
 
 
-def parallel_chain(outer: For) -> tuple[For, ...]:
+def parallel_chain(outer: ir.For) -> tuple[ir.For, ...]:
     """`outer` and the loops perfectly nested in it, up to the first reduction."""
-    found: list[For] = []
-    statement: Statement | None = outer
-    while isinstance(statement, For) and not statement.reduction:
+    found: list[ir.For] = []
+    statement: ir.Statement | None = outer
+    while isinstance(statement, ir.For) and not statement.reduction:
         found.append(statement)
         statement = only_statement(statement.body)
     return tuple(found)
 
 
-def strip_casts(value: Expression) -> Expression:
+def strip_casts(value: ir.Expression) -> ir.Expression:
     """`value` without conversions around it."""
-    while isinstance(value, Cast):
+    while isinstance(value, ir.Cast):
         value = value.operand
     return value
 
 
-def chosen_load(value: Expression) -> Expression:
+def chosen_load(value: ir.Expression) -> ir.Expression:
     """`value` without conversions; of two loads between which a test chooses the first, where it is chosen."""
     value = strip_casts(value)
-    if isinstance(value, Select):
+    if isinstance(value, ir.Select):
         first, second = strip_casts(value.if_true), strip_casts(value.if_false)
-        if isinstance(first, Load) and isinstance(second, Load):
-            return Load(first.buffer, first.indices)
+        if isinstance(first, ir.Load) and isinstance(second, ir.Load):
+            return ir.Load(first.buffer, first.indices)
     return value
 
 
@@ -107,14 +90,14 @@ class Contraction:
         batches: loops that both or none have.
     """
 
-    left: Load
-    right: Load
-    total: Store
-    reductions: tuple[For, ...]
-    lane: For
-    rows: tuple[For, ...]
-    panels: tuple[For, ...]
-    batches: tuple[For, ...]
+    left: ir.Load
+    right: ir.Load
+    total: ir.Store
+    reductions: tuple[ir.For, ...]
+    lane: ir.For
+    rows: tuple[ir.For, ...]
+    panels: tuple[ir.For, ...]
+    batches: tuple[ir.For, ...]
     contiguous: bool
 
     @property
@@ -124,7 +107,7 @@ class Contraction:
         found = {
             part.indices
             for part in subexpressions(self.total.value)
-            if isinstance(part, Load) and part.buffer is left
+            if isinstance(part, ir.Load) and part.buffer is left
         }
         return max(1, len(found))
 
@@ -132,7 +115,7 @@ class Contraction:
     def multiplies_words(self) -> bool:
         """Whether a step adds the products of the elements of two words, in one instruction where there is one."""
         return any(
-            isinstance(part, Call) and part.function.name in ADDING
+            isinstance(part, ir.Call) and part.function.name in ADDING
             for part in subexpressions(self.total.value)
         )
 
@@ -140,17 +123,17 @@ class Contraction:
     def tile_instruction(self) -> str:
         """The instruction that does a step for some rows and columns at once, where machines have it; or ""."""
         for part in subexpressions(self.total.value):
-            if isinstance(part, Call) and part.function.name in TILES:
+            if isinstance(part, ir.Call) and part.function.name in TILES:
                 return TILES[part.function.name].name
         return ""
 
     @property
-    def rest(self) -> Load | None:
+    def rest(self) -> ir.Load | None:
         """What a test chooses in the place of the right operand, in panels that are not whole; None without a test."""
         for part in subexpressions(self.total.value):
-            if isinstance(part, Select) and chosen_load(part) is not part:
+            if isinstance(part, ir.Select) and chosen_load(part) is not part:
                 other = strip_casts(part.if_false)
-                return other if isinstance(other, Load) else None
+                return other if isinstance(other, ir.Load) else None
         return None
 
     @property
@@ -159,7 +142,7 @@ class Contraction:
         return math.prod(estimate(loop.extent) for loop in self.reductions)
 
 
-def groups_around(chain: Sequence[For], lane: For, lanes: int) -> For | None:
+def groups_around(chain: Sequence[ir.For], lane: ir.For, lanes: int) -> ir.For | None:
     """The loop around a few filters of a group that fills vectors with those of the groups behind it.
 
     What has filters goes on where those of a group end, and what has none, channels, is picked out of a vector or two.
@@ -171,7 +154,7 @@ def groups_around(chain: Sequence[For], lane: For, lanes: int) -> For | None:
         return None
     around, body = chain[at - 1], chain[-1].body
     for access in (*stores(body), *loads(body)):
-        if access.buffer.space is not Space.DEVICE:
+        if access.buffer.space is not ir.Space.DEVICE:
             continue
         far, near = (stride(access, x.var.name) for x in (around, lane))
         if far == near == 0:
@@ -188,17 +171,17 @@ def is_from_1_to(number: Dim | None, most: int) -> bool:
     return isinstance(number, int) and 1 <= number <= most
 
 
-def find_contraction(chain: Sequence[For]) -> Contraction | None:
+def find_contraction(chain: Sequence[ir.For]) -> Contraction | None:
     """The one sum of products in the innermost body of `chain`."""
     if not chain:
         return None
     sums = [s for s in loops(chain[-1].body) if s.reduction]
-    outer = [s for s in chain[-1].body if isinstance(s, For)]
+    outer = [s for s in chain[-1].body if isinstance(s, ir.For)]
     if len(outer) != 1 or not sums or outer[0] is not sums[0]:
         return None
     reductions = perfect_nest(outer[0])
     store = only_statement(reductions[-1].body)
-    if not isinstance(store, Store) or update_operator(store) != "add":
+    if not isinstance(store, ir.Store) or update_operator(store) != "add":
         return None
     operands = _factors(store, reductions[-1])
     if operands is None:
@@ -214,19 +197,19 @@ def find_contraction(chain: Sequence[For]) -> Contraction | None:
     return found[0] if found else None
 
 
-def _lies_as_results(found: Contraction, chain: Sequence[For]) -> bool:
+def _lies_as_results(found: Contraction, chain: Sequence[ir.For]) -> bool:
     """Whether the right operand and what is written are contiguous along the same loop."""
-    written = [x for x in stores(chain[-1].body) if x.buffer.space is Space.DEVICE]
+    written = [x for x in stores(chain[-1].body) if x.buffer.space is ir.Space.DEVICE]
     lane = found.lane.var.name
     return found.contiguous and any(stride(x, lane) == 1 for x in written)
 
 
-def _factors(store: Store, step: For | None = None) -> tuple[Load, Load] | None:
+def _factors(store: ir.Store, step: ir.For | None = None) -> tuple[ir.Load, ir.Load] | None:
     """The two loads whose product is added, as (second, first); `step` is the innermost loop of the sum."""
     value = store.value
-    if isinstance(value, Fma):
-        parts: tuple[Expression, Expression] = (value.a, value.b)
-    elif isinstance(value, Binary):
+    if isinstance(value, ir.Fma):
+        parts: tuple[ir.Expression, ir.Expression] = (value.a, value.b)
+    elif isinstance(value, ir.Binary):
         found = _product(value.right) or _product(value.left)
         if found is None:
             return None
@@ -234,75 +217,81 @@ def _factors(store: Store, step: For | None = None) -> tuple[Load, Load] | None:
     else:
         return None
     a, b = chosen_load(parts[0]), chosen_load(parts[1])
-    if isinstance(a, Load) and isinstance(b, Load):
+    if isinstance(a, ir.Load) and isinstance(b, ir.Load):
         return b, a
     return _factors_of_word(a, b, step) or _factors_of_word(b, a, step)
 
 
 def _factors_of_word(
-    total: Expression, scale: Expression, step: For | None
-) -> tuple[Load, Load] | None:
+    total: ir.Expression, scale: ir.Expression, step: ir.For | None
+) -> tuple[ir.Load, ir.Load] | None:
     """What is multiplied where a step is the sum of some products, `total`, times a number of many steps.
 
     Products of the bytes in words cannot be mistaken for that number, so it may be one of each step, or a product.
     """
     is_of_words = any(
-        isinstance(part, Call) and part.function.name in ADDING
+        isinstance(part, ir.Call) and part.function.name in ADDING
         for part in subexpressions(total)
     )
     if not is_of_words and not _is_of_many_steps(scale, step):
         return None
-    if not isinstance(total, Binary) or total.op != "add":
+    if not isinstance(total, ir.Binary) or total.op != "add":
         return None
-    while isinstance(total, Binary) and total.op == "add":
+    while isinstance(total, ir.Binary) and total.op == "add":
         total = total.left
     product = _product(total)
     if product is None:
         return None
     for x, y in (product, product[::-1]):
         left = strip_casts(x)
-        words = [part for part in subexpressions(y) if isinstance(part, Load)]
+        words = [part for part in subexpressions(y) if isinstance(part, ir.Load)]
         if step is not None:
             words = [load for load in words if depends(load, step.var.name)]
-        if isinstance(left, Load) and len({load.buffer for load in words}) == 1:
+        if isinstance(left, ir.Load) and len({load.buffer for load in words}) == 1:
             return words[0], left
     return None
 
 
-def _is_of_many_steps(scale: Expression, step: For | None) -> bool:
+def _is_of_many_steps(scale: ir.Expression, step: ir.For | None) -> bool:
     """Whether a factor is a number that is loaded for many steps of the sum, or such a number times a constant."""
-    if isinstance(scale, Binary) and scale.op == "mul" and isinstance(scale.right, Const):
+    if (
+        isinstance(scale, ir.Binary)
+        and scale.op == "mul"
+        and isinstance(scale.right, ir.Const)
+    ):
         scale = scale.left
-    return isinstance(scale, Load) and (step is None or not depends(scale, step.var.name))
+    return isinstance(scale, ir.Load) and (
+        step is None or not depends(scale, step.var.name)
+    )
 
 
-def _product(value: Expression) -> tuple[Expression, Expression] | None:
+def _product(value: ir.Expression) -> tuple[ir.Expression, ir.Expression] | None:
     """What is multiplied: two numbers, or the bytes of two words."""
     product = strip_casts(value)
-    if isinstance(product, Binary) and product.op == "mul":
+    if isinstance(product, ir.Binary) and product.op == "mul":
         return product.left, product.right
-    if isinstance(product, Call) and product.function.name in ADDING:
+    if isinstance(product, ir.Call) and product.function.name in ADDING:
         return product.operands[0], product.operands[1]
     return None
 
 
-def sums_of_products(loop: For) -> list[Store]:
+def sums_of_products(loop: ir.For) -> list[ir.Store]:
     """The stores inside of a loop that add a product of two loads to what a reduction sums up."""
     found = (only_statement(x.body) for x in loops((loop,)) if x.reduction)
-    return [x for x in found if isinstance(x, Store) and is_sum_of_products(x)]
+    return [x for x in found if isinstance(x, ir.Store) and is_sum_of_products(x)]
 
 
-def is_sum_of_products(store: Store) -> bool:
+def is_sum_of_products(store: ir.Store) -> bool:
     """Whether a store adds the product of two loads."""
     return update_operator(store) == "add" and _factors(store) is not None
 
 
 def _roles(
-    chain: Sequence[For],
-    reductions: tuple[For, ...],
-    total: Store,
-    left: Load,
-    right: Load,
+    chain: Sequence[ir.For],
+    reductions: tuple[ir.For, ...],
+    total: ir.Store,
+    left: ir.Load,
+    right: ir.Load,
 ) -> Contraction | None:
     only_right = [
         s for s in chain if depends(right, s.var.name) and not depends(left, s.var.name)
@@ -333,7 +322,7 @@ def _roles(
 # --- how much there is ------------------------------------------------------------------------
 
 
-def written_size(value: Expression) -> int:
+def written_size(value: ir.Expression) -> int:
     """The nodes of an expression written out: parts that are shared count wherever they stand.
 
     What is printed and what code is made for; it may be exponential in the nodes that there are.
@@ -341,22 +330,22 @@ def written_size(value: Expression) -> int:
     return _written_out(value, lambda _: 1, {})
 
 
-def written_uses(body: Sequence[Statement], buffer: Buffer) -> int:
+def written_uses(body: Sequence[ir.Statement], buffer: ir.Buffer) -> int:
     """How often a buffer is read in a body written out."""
     memo: dict[int, int] = {}
 
-    def reads(part: Expression) -> int:
-        return int(isinstance(part, Load) and part.buffer is buffer)
+    def reads(part: ir.Expression) -> int:
+        return int(isinstance(part, ir.Load) and part.buffer is buffer)
 
     return sum(
         _written_out(root, reads, memo)
-        for statement in walk(body)
+        for statement in ir.walk(body)
         for root in parts(statement)
     )
 
 
 def _written_out(
-    root: Expression, weight: Callable[[Expression], int], memo: dict[int, int]
+    root: ir.Expression, weight: Callable[[ir.Expression], int], memo: dict[int, int]
 ) -> int:
     """The weights of all parts, shared ones each time.  `memo` is that of one `weight`."""
     stack = [root]
@@ -381,9 +370,11 @@ def short_axis(machine: MachineModel) -> int:
     return max(4, min(8, machine.lanes(f32) // 2))
 
 
-def sites(body: Sequence[Statement], buffer: Buffer) -> list[tuple[tuple[For, ...], Load]]:
+def sites(
+    body: Sequence[ir.Statement], buffer: ir.Buffer
+) -> list[tuple[tuple[ir.For, ...], ir.Load]]:
     """Every load of a buffer with the loops around it."""
     return [
-        (tuple(s for s in path if isinstance(s, For)), load)
+        (tuple(s for s in path if isinstance(s, ir.For)), load)
         for path, _, load in loads_with_paths(body, buffer)
     ]
