@@ -6,7 +6,7 @@ Which of them, the caller says (`choose_tile`): what a machine multiplies and mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -52,21 +52,10 @@ class WinogradConvolution(RewritePass):
     def in_points(self, node: Node, emit: Emitter) -> Value | None:
         """`conv(x, w)` is winograd_output(winograd_input(pad(x)) @ winograd_filter(w))."""
         need(_can_be_in_points(node) and not product_of_words(node, self.products))
-        x, w = node.operand(0), node.operand(1)
-        places = node.result.type.shape[:3]
         tile = self._tile(node, f32)
         need(tile)
-        groups, taps = node.number("groups"), estimate(w.type.shape[2])
-        sizes = {"tile": tile, "taps": taps, "groups": groups}
         # Transforms are of f32: those of 16 bits would lose half of the digits.
-        padded = _padded(node, in_f32(x, emit), places, tile, emit)
-        left = emit.op("winograd_input", [padded], sizes)
-        right = emit.op(
-            "winograd_filter", [in_f32(w, emit)], {"tile": tile, "groups": groups}
-        )
-        products = emit.op("matmul", [left, right])
-        attributes = {**sizes, "shape": places}
-        result = emit.op("winograd_output", [products], attributes)
+        result = _multiplied(node, tile, lambda x: in_f32(x, emit), {}, emit)
         return emit.cast(result, node.result.type.dtype)
 
     def in_whole_points(self, node: Node, emit: Emitter) -> Value | None:
@@ -74,16 +63,9 @@ class WinogradConvolution(RewritePass):
         types = (*(node.operand(i).type.dtype for i in (0, 1)), node.result.type.dtype)
         need(types == (u8, i8, i32) and "shorts" in self.products)
         need(_has_square_filters(node))
-        x, w = node.operand(0), node.operand(1)
-        tile, taps = self._tile(node, i32), estimate(w.type.shape[2])
-        need(tile and _largest_sum(w) < largest_sum(tile, taps))
-        groups, places = node.number("groups"), node.result.type.shape[:3]
-        sizes = {"tile": tile, "taps": taps, "groups": groups}
-        padded = _padded(node, x, places, tile, emit)
-        left = emit.op("winograd_input", [padded], sizes)
-        right = emit.op("winograd_filter", [w], {"tile": tile, "groups": groups})
-        products = emit.op("matmul", [left, right], {"dtype": i32})
-        return emit.op("winograd_output", [products], {**sizes, "shape": places})
+        w, tile = node.operand(1), self._tile(node, i32)
+        need(tile and _largest_sum(w) < largest_sum(tile, estimate(w.type.shape[2])))
+        return _multiplied(node, tile, lambda x: x, {"dtype": i32}, emit)
 
     def _tile(self, node: Node, dtype: DType) -> int:
         """The tile of a convolution; 0 for none."""
@@ -92,6 +74,23 @@ class WinogradConvolution(RewritePass):
         # For one image, so that an image of a batch has the bits that it has alone.
         places = [1, *node.result.type.shape[1:3]]
         return self.choose_tile(places, channels, filters // groups, taps, groups, dtype)
+
+
+def _multiplied(
+    node: Node,
+    tile: int,
+    widened: Callable[[Value], Value],
+    product: Mapping[str, object],
+    emit: Emitter,
+) -> Value:
+    """A convolution in tiles of so many results; `widened` makes operands what is transformed."""
+    w, groups, places = node.operand(1), node.number("groups"), node.result.type.shape[:3]
+    sizes = {"tile": tile, "taps": estimate(w.type.shape[2]), "groups": groups}
+    padded = _padded(node, widened(node.operand()), places, tile, emit)
+    left = emit.op("winograd_input", [padded], sizes)
+    right = emit.op("winograd_filter", [widened(w)], {"tile": tile, "groups": groups})
+    products = emit.op("matmul", [left, right], product)
+    return emit.op("winograd_output", [products], {**sizes, "shape": places})
 
 
 def _can_be_in_points(node: Node) -> bool:
