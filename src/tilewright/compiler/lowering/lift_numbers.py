@@ -93,8 +93,7 @@ def lift(
         buffers[kind] = ir.Buffer(name, kind, (len(of_kind[kind]),))
     following = iter(columns)
 
-    def place(dtype: DType, value: float) -> ir.Expression | None:
-        del value
+    def place(dtype: DType, _: float) -> ir.Expression | None:
         column = next(following)
         if column not in lifted:
             return None

@@ -74,7 +74,7 @@ class GraphPass(abc.ABC):
         )
 
     @abc.abstractmethod
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, context: PassContext, /) -> PassResult:
         """Transform one graph in place; regions of control flow get their own call."""
 
     def configured(self, options: Mapping[str, object]) -> GraphPass:

@@ -116,16 +116,14 @@ def times_reciprocal(node: Node, emit: Emitter) -> Value | None:
     return None
 
 
-def undo_itself(node: Node, emit: Emitter) -> Value | None:
+def undo_itself(node: Node, _: Emitter) -> Value | None:
     """f(f(x)) is x for negation and not."""
-    del emit
     inner = maker(node.operand(), node.op)
     return None if inner is None else inner.operand()
 
 
-def repeat_idempotent(node: Node, emit: Emitter) -> Value | None:
+def repeat_idempotent(node: Node, _: Emitter) -> Value | None:
     """f(f(x)) is f(x) for idempotent f."""
-    del emit
     if not node.has(Trait.IDEMPOTENT) or not node.has(Trait.ELEMENTWISE):
         return None
     need(len(node.operands) == 1)
@@ -134,9 +132,8 @@ def repeat_idempotent(node: Node, emit: Emitter) -> Value | None:
     return node.operand() if same else None
 
 
-def drop_identity(node: Node, emit: Emitter) -> Value | None:
+def drop_identity(node: Node, _: Emitter) -> Value | None:
     """identity(x) is x."""
-    del emit
     return node.operand()
 
 
@@ -189,9 +186,8 @@ def where_negated(node: Node, emit: Emitter) -> Value | None:
     return emit.op("where", [inner.operand(), node.operand(2), node.operand(1)])
 
 
-def cast_to_itself(node: Node, emit: Emitter) -> Value | None:
+def cast_to_itself(node: Node, _: Emitter) -> Value | None:
     """A cast to the type that x has is x."""
-    del emit
     x = node.operand()
     return x if x.type == node.result.type else None
 

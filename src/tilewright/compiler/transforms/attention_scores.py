@@ -212,18 +212,16 @@ class Sum:
         """Whether nothing was added or chosen."""
         return not self.causal and self.bias is None is self.mask
 
-    def keep(self, step: Step, is_alone: bool) -> None:
+    def keep(self, *_: object) -> None:
         """A cast."""
 
-    def cap(self, step: Step, is_alone: bool) -> None:
+    def cap(self, *_: object) -> None:
         """A hyperbolic tangent, cap * tanh(scale * product): the op's scale is that of scores in whole, not in parts of the cap."""
-        del step, is_alone
         need(self._is_plain())
         self.softcap = 1.0
 
-    def limit(self, step: Step, is_alone: bool) -> None:
+    def limit(self, step: Step, _: bool) -> None:
         """Numbers that scores are held between, or above, or below."""
-        del is_alone
         need(self._is_product())
         node, (low, high) = step.node, self.limits
         if node.op == "clip":
@@ -238,9 +236,8 @@ class Sum:
             low, high = held(low, number), held(high, number)
         self.limits = low, high
 
-    def multiply(self, step: Step, is_alone: bool) -> None:
+    def multiply(self, step: Step, _: bool) -> None:
         """One number for all, one for each row of the product, or 1 where scores are kept and 0 elsewhere."""
-        del is_alone
         op, other = step.node.op, given(step.other)
         number = splat_of(other)
         if number is not None:

@@ -39,9 +39,8 @@ class ClampIndices(GraphPass):
     ensures: ClassVar[frozenset[str]] = frozenset({"indices-clamped"})
     level: ClassVar[int] = 2
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """One look at each node."""
-        del context
         with Editor(graph) as edit:
             clamped = _Clamped(edit)
             for node in edit.nodes():

@@ -32,9 +32,8 @@ class EliminateCommon(GraphPass):
     level: ClassVar[int] = 1
     compare_bytes: int = 1 << 16
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """One walk in order: equal operands have become identical before their users."""
-        del context
         seen: dict[Key, Node] = {}
         hashes = ArrayHashes()
         count = 0

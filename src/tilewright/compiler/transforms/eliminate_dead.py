@@ -23,9 +23,8 @@ class EliminateDead(GraphPass):
 
     ensures: ClassVar[frozenset[str]] = frozenset({"live"})
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """One walk backwards, users before makers."""
-        del context
         count = 0
         with Editor(graph) as edit:
             for node in edit.reversed_nodes():

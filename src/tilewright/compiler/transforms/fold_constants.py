@@ -45,9 +45,8 @@ class FoldConstants(GraphPass):
     keep_bytes: bool = False
     keep_blocks: bool = False
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """Fold in node order, so that chains fold in one go."""
-        del context
         count, made = 0, list[Node]()
         with Editor(graph) as edit:
             for node in edit.nodes():

@@ -46,9 +46,8 @@ class FoldRows(GraphPass):
     growth: float = 1.5
     most: int = 1024
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """Fold in node order, so that chains fold in one go."""
-        del context
         count = 0
         with Editor(graph) as edit:
             for node in edit.nodes():

@@ -91,9 +91,8 @@ class FuseKernels(GraphPass):
         """Raises: UserError for more operands than a kernel can bind."""
         count_option("fuse-kernels.most_operands", self.most_operands, most=MOST_OPERANDS)
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """Epilogues of anchors, then prologues and the rest, then pairs that join, then the regions."""
-        del context
         with Editor(graph) as edit:
             groups = Groups(graph, edit)
             for kind in ANCHORS:

@@ -49,9 +49,8 @@ class GuardIndices(GraphPass):
     )
     run_time: bool = True
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """One walk in order, so that the first check of a run is of the first node."""
-        del context
         with Editor(graph) as edit:
             guards = _Guards(edit)
             for node in edit.nodes():

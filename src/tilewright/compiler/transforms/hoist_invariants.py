@@ -38,9 +38,8 @@ class HoistInvariants(GraphPass):
     ensures: ClassVar[frozenset[str]] = frozenset({"invariants-hoisted"})
     level: ClassVar[int] = 1
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """One look at the body of each loop of the graph."""
-        del context
         count = 0
         with Editor(graph) as edit:
             for node in edit.nodes():

@@ -24,9 +24,8 @@ from tilewright.compiler.transforms.matching import (
 )
 
 
-def drop_same_type(node: Node, emit: Emitter) -> Value | None:
+def drop_same_type(node: Node, _: Emitter) -> Value | None:
     """A reshape, broadcast or tile to the type that x has is x."""
-    del emit
     x = node.operand()
     return x if x.type == node.result.type else None
 
@@ -235,9 +234,8 @@ def _join(emit: Emitter, left: Value, right: Value, axis: int) -> Value:
 # --- pad, gather, reduce ---------------------------------------------------------------------
 
 
-def pad_of_nothing(node: Node, emit: Emitter) -> Value | None:
+def pad_of_nothing(node: Node, _: Emitter) -> Value | None:
     """A pad by zero elements is x."""
-    del emit
     return node.operand() if all(p == 0 for p in node.dims("pads")) else None
 
 

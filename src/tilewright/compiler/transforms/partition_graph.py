@@ -56,9 +56,8 @@ class PartitionGraph(GraphPass):
     )
     codegens: tuple[Codegen, ...] = ()
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """Match from the last node to the first, join what meets, write the nodes."""
-        del context
         with Editor(graph) as edit:
             partition = _Partition(graph, edit)
             for codegen in self.codegens:

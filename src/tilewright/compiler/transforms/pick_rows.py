@@ -42,9 +42,8 @@ class PickRows(GraphPass):
     level: ClassVar[int] = 2
     least_bytes: int = 1 << 12
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """One look at the body of each loop."""
-        del context
         count = sum(self._in_body(node) for node in graph if node.has(Trait.LOOP))
         return PassResult(bool(count), {"rows": count} if count else {})
 

@@ -69,13 +69,11 @@ def _element(value: Value, place: Place, depth: int = _DEPTH) -> Dim:
     return given(_ELEMENTS.get(node.op))(node, place, depth - 1)
 
 
-def _counted(node: Node, place: Place, depth: int) -> Dim:
-    del depth
+def _counted(node: Node, place: Place, _: int) -> Dim:
     return place[node.number("axis") % len(place)]
 
 
-def _size(node: Node, place: Place, depth: int) -> Dim:
-    del depth
+def _size(node: Node, place: Place, _: int) -> Dim:
     (at,) = place
     return node.dims("values")[given(at if isinstance(at, int) else None)]
 
@@ -160,9 +158,8 @@ def _compared(node: Node, place: Place, depth: int) -> _Threshold:
     return _Threshold(_BOUNDS[node.op](left, right), 1.0, 0.0)
 
 
-def _cut(node: Node, place: Place, depth: int) -> _Threshold:
+def _cut(node: Node, place: Place, _: int) -> _Threshold:
     """A triangle of a matrix of one number, zeros elsewhere."""
-    del depth
     filled, diagonal = given(splat_of(node.operand())), node.optional_operand(1)
     offset = 0 if diagonal is None else given(splat_of(diagonal))
     behind = place[-1] - place[-2] - int(offset)

@@ -105,13 +105,12 @@ def _dequantize(x: Quantized, node: Node, emit: Emitter) -> Value:
     return emit.op("dequantize_linear", [x.values, x.scale, zero], attributes)
 
 
-def same_bytes(node: Node, emit: Emitter) -> Value | None:
+def same_bytes(node: Node, _: Emitter) -> Value | None:
     """Bytes that are read as floats and quantized by the same scale are what they were."""
     inner = made(node.operand(), "dequantize_linear")
     need(node.result.type == inner.operand().type)
     need(inner.operand().type.dtype in (dtypes.u8, dtypes.i8))
     need(_is_positive(constant_of(node.operand(1))))
-    del emit
     return inner.operand() if _same_scale(node, inner) else None
 
 

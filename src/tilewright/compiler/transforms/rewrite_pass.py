@@ -34,7 +34,6 @@ class RewritePass(GraphPass, abc.ABC):
     def rewrites(self) -> Rewrites:
         """The rewrites, tried in order for each node of the op."""
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext, /) -> PassResult:
         """Apply the rewrites until none matches."""
-        del context
         return apply_rewrites(graph, self.rewrites(), catalogue.schema)

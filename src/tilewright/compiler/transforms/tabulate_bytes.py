@@ -44,9 +44,8 @@ class TabulateBytes(GraphPass):
 
     level: ClassVar[int] = 1
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """From the last node to the first: what lies inside a longer chain is gone when it would be looked at."""
-        del context
         count = 0
         with Editor(graph) as edit:
             for node in tuple(edit.reversed_nodes()):

@@ -28,9 +28,8 @@ class UpdateInPlace(GraphPass):
     requires: ClassVar[frozenset[str]] = FuseKernels.ensures
     level: ClassVar[int] = 2
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:
+    def run(self, graph: Graph, _: PassContext) -> PassResult:
         """One look at each kernel."""
-        del context
         found = [inner for node in graph.nodes for inner in _updates(graph, node)]
         for inner in found:
             inner.attributes[IN_PLACE] = True

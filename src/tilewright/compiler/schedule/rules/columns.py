@@ -87,10 +87,9 @@ class Columns(decisions.Decision):
 
 
 def match_columns(
-    s: Schedule, nest: str, machine: MachineModel, threads: int
+    s: Schedule, nest: str, machine: MachineModel, _: int
 ) -> ColumnsSite | None:
     """A contiguous outer axis, or short rows side by side, if there is either."""
-    del threads
     chain = parallel_chain(find(s.kernel, nest))
     lane = _lane(chain, machine)
     if lane is None:

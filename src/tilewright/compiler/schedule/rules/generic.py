@@ -11,7 +11,6 @@ from typing import ClassVar, final
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, space_from
-from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid
 from tilewright.compiler.schedule.trace import Schedule
@@ -38,9 +37,8 @@ class GenericSite:
         """One point."""
         return space_from(Sharing())
 
-    def apply(self, chosen: Sharing, grid: Grid) -> Outcome:
+    def apply(self, _: Sharing, grid: Grid) -> Outcome:
         """Share out the outermost loop."""
-        del chosen
         chain = parallel_chain(find(self.s.kernel, self.nest))
         self.s.note("generic: serial code")
         if chain:
@@ -48,9 +46,6 @@ class GenericSite:
         return Outcome.GENERIC
 
 
-def match_generic(
-    s: Schedule, nest: str, machine: MachineModel, threads: int
-) -> GenericSite:
+def match_generic(s: Schedule, nest: str, *_: object) -> GenericSite:
     """Every nest."""
-    del machine, threads
     return GenericSite(s, nest)

@@ -77,10 +77,9 @@ class Pointwise(decisions.Decision):
 
 
 def match_pointwise(
-    s: Schedule, nest: str, machine: MachineModel, threads: int
+    s: Schedule, nest: str, machine: MachineModel, _: int
 ) -> PointwiseSite | None:
     """A nest without inner loops; what memory walks in one go becomes one loop."""
-    del threads
     chain = parallel_chain(find(s.kernel, nest))
     if not chain or any(True for _ in loops(chain[-1].body)):
         return None
