@@ -124,6 +124,11 @@ class Node:
             return cast("tuple[Value, ...]", tuple(self.operands))
         return tuple([v for v in self.operands if v is not None])
 
+    @property
+    def operand_types(self) -> list[TensorType | None]:
+        """The types of all operands, None for absent optional ones."""
+        return [None if v is None else v.type for v in self.operands]
+
     def operand(self, index: int = 0) -> Value:
         """An operand that is there."""
         value = self.operands[index]

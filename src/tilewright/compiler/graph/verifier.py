@@ -196,9 +196,8 @@ def _type_violations(node: Node) -> Iterator[str]:
     if node.regions:
         yield from _region_type_violations(node)
         return
-    operand_types = [None if v is None else v.type for v in node.operands]
     try:
-        inferred = node.schema.infer(operand_types, node.attributes)
+        inferred = node.schema.infer(node.operand_types, node.attributes)
     except TilewrightError as error:
         yield f"types cannot be inferred: {error.message}"
         return

@@ -34,8 +34,7 @@ def can_build(node: Node) -> bool:
         return all(map(can_build, inner))
     if node.regions:
         return False
-    types = [None if v is None else v.type for v in node.operands]
-    return catalogue.lookup(node.op).supports(types, node.attributes)
+    return catalogue.lookup(node.op).supports(node.operand_types, node.attributes)
 
 
 def build_kernel(node: Node, name: str) -> Kernel:

@@ -258,10 +258,9 @@ def raise_broadcast(node: Node, emit: Emitter) -> Value | None:
     """An elementwise op of repeated values is the repeated op of those values."""
     if not _broadcasts(node) or len(node.results) != 1:
         return None
-    as_they_are = [None if value is None else value.type for value in node.operands]
     types = [None if value is None else _bare_type(value) for value in node.operands]
     same = (node.result.type,)
-    if types == as_they_are:
+    if types == node.operand_types:
         return None
     need(node.schema.infer(types, node.attributes) != same)
     bare = [None if value is None else _bare(value, emit) for value in node.operands]

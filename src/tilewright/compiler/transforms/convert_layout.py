@@ -181,8 +181,7 @@ def sink(node: Node, emit: Emitter) -> Value | None:
     # Where axis i of channels-first data stands in channels-last data.
     ranked = node.result if layout.aligned else node.operand()
     place = to_channels_first(ranked.type.rank)
-    types = [None if v is None else v.type for v in node.operands]
-    attributes = given(layout.moved(types, node.attributes, place))
+    attributes = given(layout.moved(node.operand_types, node.attributes, place))
     result = emit.op(node.op, operands, attributes)
     lost = layout.reduced(node.attributes, len(place)) if layout.reduced else ()
     moved = _as_before(result, [p for a, p in enumerate(place) if a not in lost], emit)

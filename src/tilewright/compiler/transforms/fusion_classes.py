@@ -10,7 +10,7 @@ from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.graph.schema import Role, TensorType, Trait
+from tilewright.compiler.graph.schema import Role, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.transforms.matching import (
     array_splat,
@@ -36,7 +36,7 @@ def role_of(node: Node) -> Role:
         return Role.NONE
     if node.regions:
         return Role.HOST if node.has(Trait.SEALED) else Role.NONE
-    has_body = catalogue.lookup(node.op).supports(_types(node), node.attributes)
+    has_body = catalogue.lookup(node.op).supports(node.operand_types, node.attributes)
     if node.has(Trait.VIEW):
         return Role.VIEW if has_body else Role.NONE
     if not has_body:
@@ -73,18 +73,14 @@ def is_repeatable(node: Node, role: Role) -> bool:
 
 def is_cheap(node: Node) -> bool:
     """Whether computing an element again costs no more than loading it."""
-    return catalogue.lookup(node.op).is_cheap(_types(node), node.attributes)
+    return catalogue.lookup(node.op).is_cheap(node.operand_types, node.attributes)
 
 
 def operations(node: Node) -> int:
     """What an element takes where it is computed or moved: vectors hold half as many wide numbers."""
     wide = max(1, node.result.type.dtype.itemsize // _USUAL_BYTES)
-    count = catalogue.lookup(node.op).operations(_types(node), node.attributes)
+    count = catalogue.lookup(node.op).operations(node.operand_types, node.attributes)
     return wide * max(1, count)
-
-
-def _types(node: Node) -> list[TensorType | None]:
-    return [None if v is None else v.type for v in node.operands]
 
 
 # --- places ----------------------------------------------------------------------------------

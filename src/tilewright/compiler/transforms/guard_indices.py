@@ -69,8 +69,7 @@ def _places(node: Node) -> tuple[IndexRange, ...]:
     row = catalogue.find(node.op)
     if row is None or row.indices is None:
         return ()
-    types = [None if v is None else v.type for v in node.operands]
-    return row.indices(types, row.complete(node.attributes))
+    return row.indices(node.operand_types, row.complete(node.attributes))
 
 
 def _once_each(value: Value) -> Value:
@@ -110,8 +109,7 @@ class _Guards:
             except InputError as error:
                 raise ModelError(error.message, location=node.location) from error
             return True
-        types = [None if v is None else v.type for v in node.operands]
-        if not catalogue.lookup(node.op).supports(types, node.attributes):
+        if not catalogue.lookup(node.op).supports(node.operand_types, node.attributes):
             return True
         found = (
             self._ranges.of(value)

@@ -61,10 +61,8 @@ class ValueRanges:
                 return self.of(operand, depth - 1)
             return self.of_column(operand, place, depth - 1)
 
-        types = [None if v is None else v.type for v in node.operands]
-        return node.schema.ranges(
-            Asked(types, node.attributes, value.type, column, of_operand)
-        )
+        types, attributes = node.operand_types, node.attributes
+        return node.schema.ranges(Asked(types, attributes, value.type, column, of_operand))
 
 
 def _sane(bound: Dim | None) -> Dim | None:

@@ -361,7 +361,7 @@ def _fallback(node: Node) -> str:
     declaration = catalogue.lookup(node.op)
     if node.regions or node.schema.traits & (Trait.CONSTANT | Trait.BINDS | Trait.AGREES):
         return ""
-    types = [None if v is None else v.type for v in node.operands]
+    types = node.operand_types
     if declaration.body is None:
         return f"op '{node.op}' has no kernel"
     if not declaration.supports(types, node.attributes):
