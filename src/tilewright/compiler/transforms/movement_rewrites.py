@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.movement import nearest_step
@@ -168,15 +167,10 @@ def slice_of_concat(node: Node, emit: Emitter) -> Value | None:
     for part in joined.present_operands:
         extent = part.type.shape[axis]
         end = offset + extent
-        if _at_most(offset, start) and _at_most(start + size, end):
+        if is_at_least(start, offset) and is_at_least(end, start + size):
             return emit_slice(emit, part, cuts | {axis: (start - offset, size, 1)})
         offset = end
     return None
-
-
-def _at_most(left: Dim, right: Dim) -> bool:
-    upper = symbolic.bounds(left - right)[1]
-    return upper is not None and upper <= 0
 
 
 # --- concat ----------------------------------------------------------------------------------

@@ -35,11 +35,6 @@ def _alike() -> dict[str, tuple[Instruction, ...]]:
     return {row.name: tuple(rows) for rows in found.values() for row in rows}
 
 
-def _in_machine(row: Instruction, target: Target) -> list[Form]:
-    has = row in _FAMILIES.get(target.arch, ())
-    return [form for form in row.forms if has and form.features <= target.features]
-
-
 def all_forms(instruction: Instruction) -> tuple[Form, ...]:
     """The forms of an instruction, and of those that mean the same, on any machine."""
     return tuple(form for row in _alike()[instruction.name] for form in row.forms)
@@ -47,7 +42,8 @@ def all_forms(instruction: Instruction) -> tuple[Form, ...]:
 
 def forms_for(instruction: Instruction, target: Target) -> tuple[Form, ...]:
     """Those that a target has, widest first; of one width, those that are applied once and need no addition."""
-    found = [f for row in _alike()[instruction.name] for f in _in_machine(row, target)]
+    rows = [r for r in _alike()[instruction.name] if r in _FAMILIES.get(target.arch, ())]
+    found = [f for row in rows for f in row.forms if f.features <= target.features]
     return tuple(sorted(found, key=lambda form: (-form.lanes, len(form.rounds), form.adds)))
 
 
