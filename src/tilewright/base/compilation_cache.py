@@ -18,10 +18,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import multiprocessing
 import os
 import re
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -159,7 +159,7 @@ class CompilationCache:
 
     def _say(self, problem: str) -> bool:
         """Warn of a folder that cannot be used, once, and not from every process that compiles."""
-        if self.folder not in _SAID and multiprocessing.parent_process() is None:
+        if self.folder not in _SAID and not _is_child():
             _SAID.add(self.folder)
             warn(
                 f"{self.folder}: the cache {problem}; what it holds is made again each time\n"
@@ -314,3 +314,9 @@ def _write_once(path: Path, entry: bytes) -> None:
     except BaseException:  # Ctrl-C, too, leaves nothing half-written
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _is_child() -> bool:
+    """Whether `multiprocessing` made this process: it is loaded then, and takes long to load elsewhere."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and processes.parent_process() is not None

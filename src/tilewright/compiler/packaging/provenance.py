@@ -11,7 +11,6 @@ Source: SLSA provenance v1, CycloneDX 1.6.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from typing import Final, final
 import numpy as np
 
 from tilewright.base import knobs
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.record import field, record
 from tilewright.base.version import VERSION
 from tilewright.compiler.graph.ir import Graph
@@ -178,8 +178,11 @@ def _input(name: str, digest: str) -> Json:
 
 def tools() -> dict[str, str]:
     """The compilers at work, with their versions."""
+    with LATE_IMPORTS:
+        from importlib import metadata  # noqa: PLC0415 - 10 ms that only what is saved should pay
+
     # LLVM is the one that llvmlite brings; asking it would load it into this process, which nobody does.
-    return {"tilewright": VERSION, "llvmlite": importlib.metadata.version("llvmlite")}
+    return {"tilewright": VERSION, "llvmlite": metadata.version("llvmlite")}
 
 
 def bill_of_materials(
