@@ -20,7 +20,7 @@ from tilewright.compiler.kernel.ir import For, Kernel, Load, Prefetch, Store, wa
 from tilewright.compiler.kernel.rewrite import expressions
 
 _MOST: Final = (1 << 63) - 1
-_LONG: Final = re.compile(r"(?<![.\d])\d{6,}(?![.\d])")
+_NUMBERS: Final = re.compile(r"[.\d]{6,}")
 
 
 def check_index_numbers(kernel: Kernel, text: str, location: Location) -> None:
@@ -29,7 +29,7 @@ def check_index_numbers(kernel: Kernel, text: str, location: Location) -> None:
     `text` is the kernel printed.  Where all its whole numbers are short, so are their products with the distances in any
     tensor that exists, and nothing is computed: nearly always.
     """
-    if _LONG.search(text) is None:
+    if not any(map(str.isdecimal, _NUMBERS.findall(text))):
         return
     statements = walk(kernel.body)
     # Loop variables stay below the extents of their loops; names are unique in a kernel.

@@ -10,12 +10,12 @@ through an `Emitter`, which puts them before the matched node.  What ops exist c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar, final
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Location, Node, Value
@@ -59,7 +59,7 @@ def attempt(look: Callable[P, Given], *args: P.args, **named: P.kwargs) -> Given
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Emitter:
     """Makes nodes before `anchor`, with its location; types are inferred."""
 
@@ -133,11 +133,13 @@ def apply_rewrites(graph: Graph, rewrites: Rewrites, lookup: Lookup) -> PassResu
     counts: dict[str, int] = {}
     everywhere = tuple(rewrites.get("*", ()))
     of_op = {op: (*own, *everywhere) for op, own in rewrites.items()}
+    if not everywhere and of_op.keys().isdisjoint(node.schema.name for node in graph.nodes):
+        return PassResult(modified=False)  # an editor counts all uses first
     with Editor(graph) as edit:
         for _ in range(_MOST_ROUNDS):
             before = sum(counts.values())
             for node in edit.nodes():
-                candidates = of_op.get(node.op, everywhere)
+                candidates = of_op.get(node.schema.name, everywhere)
                 if candidates and any(map(edit.is_used, node.results)):
                     _try_rewrites(node, candidates, Emitter(edit, lookup, node), counts)
             if sum(counts.values()) == before:
