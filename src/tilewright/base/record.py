@@ -1,12 +1,13 @@
-"""Frozen records: classes of named fields that cost next to nothing to define.
+"""Records: classes of named fields that cost next to nothing to define.
 
-`@record` reads and behaves like `@dataclass(frozen=True, slots=True)`, which writes and compiles
-Python source for every class: 0.5 to 1 ms each, half of the start of a process that only loads a
+`@record` reads and behaves like `@dataclass(frozen=True, slots=True)`, and `@record(frozen=False)` like
+`@dataclass(slots=True)`, which write and compile Python source for every class: 0.5 to 1 ms each, half of the start of a process that only loads a
 model and runs it.  Here the methods are closures over the fields: a class takes a twentieth of
 that, an instance about half a microsecond more, until there are many: then `__init__` alone is written as
 source, and compiled.  `dataclasses.replace`, `fields` and `asdict` take records, too.
 
-Not here: inheritance, class variables, order.  Called wherever loading a model passes, and by the compiler.
+A base class may have methods and class variables, but no fields.  Not here: order.  Called wherever loading a model
+passes, and by the compiler.
 """
 
 from __future__ import annotations
@@ -45,14 +46,21 @@ def record(cls: type[T], /) -> type[T]: ...
 
 
 @overload
-def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
+def record(
+    *, eq: bool = True, kw_only: bool = False, frozen: bool = True
+) -> Callable[[type[T]], type[T]]: ...
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(
-    cls: type[T] | None = None, /, *, eq: bool = True, kw_only: bool = False
+    cls: type[T] | None = None,
+    /,
+    *,
+    eq: bool = True,
+    kw_only: bool = False,
+    frozen: bool = True,
 ) -> type[T] | Callable[[type[T]], type[T]]:
-    """Make a class of annotated fields a frozen record with slots.
+    """Make a class of annotated fields a record with slots.
 
     Methods that the class has stay as they are; `__post_init__` is called when the fields are set.
 
@@ -60,19 +68,26 @@ def record(
         cls: the class.
         eq: compare and hash by the fields; by identity otherwise.
         kw_only: instances are made with keywords only.
+        frozen: fields are set once; where they are not, instances that are compared have no hash.
 
-    Raises: TypeError for an annotated class variable, and for a field without a default behind one that has it.
+    Raises: TypeError for a base class with fields, and for a field without a default behind one that has it.
     """
     if cls is None:
-        return lambda owner: _made(owner, eq=eq, kw_only=kw_only)
-    return _made(cls, eq=eq, kw_only=kw_only)
+        return lambda owner: _made(owner, eq=eq, kw_only=kw_only, frozen=frozen)
+    return _made(cls, eq=eq, kw_only=kw_only, frozen=frozen)
 
 
-def _made(cls: type[T], *, eq: bool, kw_only: bool) -> type[T]:
-    names = tuple(cls.__annotations__)
-    for name, annotation in cls.__annotations__.items():
-        if "ClassVar" in str(annotation):
-            raise TypeError(f"record '{cls.__qualname__}': '{name}' is a class variable")
+def _made(cls: type[T], *, eq: bool, kw_only: bool, frozen: bool) -> type[T]:
+    for base in cls.__mro__[1:]:
+        if vars(base).get("__slots__"):
+            raise TypeError(
+                f"record '{cls.__qualname__}': its base '{base.__qualname__}' has fields"
+            )
+    names = tuple(
+        name
+        for name, annotation in cls.__annotations__.items()
+        if "ClassVar" not in str(annotation)
+    )
     given = vars(cls)
     defaults = {name: given.get(name, _REQUIRED) for name in names}
     if not kw_only:
@@ -83,11 +98,10 @@ def _made(cls: type[T], *, eq: bool, kw_only: bool) -> type[T]:
     members["__qualname__"] = cls.__qualname__
     members["__match_args__"] = () if kw_only else names
     members["__dataclass_fields__"] = _Fields(defaults, kw_only=kw_only)
-    for name, method in _METHODS.items():
-        members.setdefault(name, method)
+    methods: dict[str, object] = {**_METHODS, **(_FROZEN if frozen else {})}
     if eq:
-        for name, method in _comparison(names).items():
-            members.setdefault(name, method)
+        methods |= _comparison(names, has_hash=frozen)
+    members = methods | members
     # Slots belong to a class from its beginning: this is a new one.
     made: Any = type(cls)(cls.__name__, cls.__bases__, members)
     if "__init__" not in given:
@@ -154,6 +168,7 @@ def _compiled_initializer(
     """The same `__init__` from source: one assignment after the other.  Its complaints are Python's own."""
     names: dict[str, object] = {"_check": check}
     parameters, lines = ["*"] if kw_only and rows else list[str](), list[str]()
+    is_frozen = cls.__setattr__ is not object.__setattr__
     for at, (name, put, default) in enumerate(rows):
         names[f"_put_{at}"], names[f"_default_{at}"] = put, default
         is_made = type(default) is _Made
@@ -163,7 +178,8 @@ def _compiled_initializer(
         else:
             value = name
         parameters.append(name if default is _REQUIRED else f"{name}=_default_{at}")
-        lines.append(f"    _put_{at}(_self, {value})")
+        put_it = f"_put_{at}(_self, {value})" if is_frozen else f"_self.{name} = {value}"
+        lines.append(f"    {put_it}")
     if check is not None:
         lines.append("    _check(_self)")
     head = f"def __init__({', '.join(['_self', '/', *parameters])}):"
@@ -173,8 +189,8 @@ def _compiled_initializer(
     return made
 
 
-def _comparison(names: tuple[str, ...]) -> dict[str, Callable[..., object]]:
-    values: Callable[[object], object] = attrgetter(*names)
+def _comparison(names: tuple[str, ...], *, has_hash: bool) -> dict[str, object]:
+    values: Callable[[object], object] = attrgetter(*names) if names else lambda _: ()
 
     def __eq__(self: object, other: object) -> bool:  # noqa: N807
         if other.__class__ is not self.__class__:
@@ -184,7 +200,7 @@ def _comparison(names: tuple[str, ...]) -> dict[str, Callable[..., object]]:
     def __hash__(self: object) -> int:  # noqa: N807
         return hash(values(self))
 
-    return {"__eq__": __eq__, "__hash__": __hash__}
+    return {"__eq__": __eq__, "__hash__": __hash__ if has_hash else None}
 
 
 # --- methods that all records share ----------------------------------------------------------
@@ -220,10 +236,12 @@ def _restore(self: object, state: list[object]) -> None:
 
 _METHODS: Final[Mapping[str, Callable[..., object]]] = {
     "__repr__": _repr,
-    "__setattr__": _refuse_setting,
-    "__delattr__": _refuse_deleting,
     "__getstate__": _state,
     "__setstate__": _restore,
+}
+_FROZEN: Final[Mapping[str, Callable[..., object]]] = {
+    "__setattr__": _refuse_setting,
+    "__delattr__": _refuse_deleting,
 }
 
 

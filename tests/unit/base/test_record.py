@@ -1,7 +1,8 @@
-"""Frozen records: what they share with dataclasses, and what they refuse."""
+"""Records: what they share with dataclasses, and what they refuse."""
 
 from __future__ import annotations
 
+import abc
 import copy
 import dataclasses
 import pickle
@@ -192,12 +193,114 @@ def test_values_are_checked_once_all_are_there() -> None:
             make()
 
 
-def test_class_variables_are_refused() -> None:
-    class Counted:
-        count: ClassVar[int] = 0
+class Rule(abc.ABC):
+    """What classes with fields are derived from: it has none."""
 
-    with pytest.raises(TypeError, match=r"record '.*Counted': 'count' is a class variable"):
-        record(Counted)
+    __slots__ = ()
+    level: ClassVar[int] = 0
+
+    @abc.abstractmethod
+    def shown(self) -> str:
+        """Itself as text."""
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.shown()}"
+
+
+@record(kw_only=True)
+class Wide(Rule):
+    """A rule with a field, and a class variable that is none."""
+
+    level: ClassVar[int] = 2
+    width: int = 4
+
+    def shown(self) -> str:
+        return f"{self.width} wide"
+
+
+@record(kw_only=True)
+class Plain(Rule):
+    """A rule without fields."""
+
+    def shown(self) -> str:
+        return "plain"
+
+
+def test_class_variables_are_no_fields_and_a_base_without_fields_hands_on_what_it_has() -> (
+    None
+):
+    assert [f.name for f in dataclasses.fields(Wide)] == ["width"]
+    assert (Wide.level, Plain.level) == (2, 0)
+    assert (str(Wide(width=8)), str(Plain())) == ("2: 8 wide", "0: plain")
+    assert isinstance(Wide(), Rule)
+    assert not hasattr(Wide(), "__dict__")
+    with pytest.raises(dataclasses.FrozenInstanceError, match="level"):
+        cast("Any", Wide()).level = 3
+    with pytest.raises(TypeError, match="unexpected argument 'level'"):
+        cast("Any", Wide)(level=3)
+
+
+def test_records_without_fields_are_equal() -> None:
+    assert Plain() == Plain()
+    assert hash(Plain()) == hash(Plain())
+    assert cast("object", Plain()) != Wide()
+    assert repr(Plain()) == "Plain()"
+    assert copy.copy(Plain()) == pickle.loads(pickle.dumps(Plain())) == Plain()
+
+
+def test_what_is_abstract_is_not_made() -> None:
+    @record
+    class Open(Rule):
+        width: int = 1
+
+    with pytest.raises(TypeError, match="abstract"):
+        cast("Any", Open)()
+
+
+def test_a_base_with_fields_is_refused() -> None:
+    class Wider(Wide):
+        height: int = 1
+
+    with pytest.raises(TypeError, match=r"record '.*Wider': its base 'Wide' has fields"):
+        record(Wider)
+
+
+@record(frozen=False)
+class Counter:
+    """Changes."""
+
+    name: str
+    count: int = 0
+    seen: list[str] = field(default_factory=list[str])
+
+
+@record(frozen=False, eq=False)
+class Cell:
+    """Changes, and is itself whatever it holds."""
+
+    value: int
+
+
+def test_fields_of_a_record_that_is_not_frozen_can_be_set() -> None:
+    made = [Counter("a") for _ in range(300)]  # the first ones and those made from source
+    for counter in (made[0], made[-1]):
+        counter.count += 2
+        counter.seen.append("x")
+        assert counter == Counter("a", 2, ["x"])
+        del counter.count
+        assert not hasattr(counter, "count")
+        with pytest.raises(AttributeError, match="other"):
+            cast("Any", counter).other = 1
+    assert made[1] == Counter("a", seen=[])
+    assert dataclasses.replace(made[1], count=5).count == 5
+
+
+def test_what_changes_has_a_hash_only_where_it_is_compared_by_identity() -> None:
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Counter("a"))
+    cell = Cell(1)
+    assert {cell: 1}[cell] == 1
+    assert cell != Cell(1)
 
 
 @record

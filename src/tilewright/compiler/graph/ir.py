@@ -12,10 +12,9 @@ checks (`verifier.py`), execution (`evaluator.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, cast, final
 
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, Symbol, symbols
 from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, Trait
 
@@ -188,7 +187,7 @@ class Node:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Graph:
     """Inputs, nodes in topological order, outputs.  Regions of control flow are graphs too.
 

@@ -506,7 +506,7 @@ class Prefetch:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Barrier:
     """Threads of a workgroup go on when all have come here, and then see what each has stored.
 

@@ -11,11 +11,12 @@ order give the same bytes.  Called by `compiler.backends.cpu`; needs no external
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import field, record
 from tilewright.compiler.linker.architectures import (
     ARCHITECTURES,
     NEEDS_SLOT,
@@ -48,7 +49,7 @@ SlotKey = tuple[int, int]
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class _Linker:
     """What the steps of one link share."""
 

@@ -7,12 +7,11 @@ functions.  Places nothing (`layout`) and patches nothing (`link`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.compiler.linker.architectures import Architecture
 from tilewright.formats.elf.objects import (
     ObjectFile,
@@ -32,7 +31,7 @@ _LOADED_TYPES: Final = frozenset({elf.SHT_PROGBITS, elf.SHT_NOBITS, 0x7000_0001}
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class InputSection:
     """One section on its way into the image: contents may be rewritten, an address is given."""
 
@@ -67,7 +66,7 @@ class Target:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Resolution:
     """All objects with their names resolved; `sections[object][index]` is None when unused."""
 

@@ -168,7 +168,7 @@ def _leads_to_product(value: Value) -> bool:
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class Sum:
     """Scores as the op makes them.
 

@@ -9,11 +9,11 @@ index is short.  What fusion makes of `clamp_index`, whether it is kept in memor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar, Final, cast, final
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType, i32, i64
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -27,7 +27,7 @@ _PICKING: Final = (gather.name, gather_elements.name)
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ClampIndices(GraphPass):
     """Bring indices of the innermost axis in range where several rows are picked from by them.
 
@@ -51,7 +51,7 @@ class ClampIndices(GraphPass):
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class _Clamped:
     """The clamped indices of one graph, each made once."""
 

@@ -10,12 +10,12 @@ shorter ones, each exact, added as integers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, NoMatchError, Rewrites, given, need
@@ -32,7 +32,7 @@ _MOST_PARTS: Final = 16
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ContractIntegers(RewritePass):
     """Write `matmul` and `conv` of integers as those of f32, where no result changes.
 

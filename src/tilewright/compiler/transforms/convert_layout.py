@@ -9,10 +9,10 @@ their order (packing is `legalize_convolution`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Final, final
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.passes import (
@@ -40,7 +40,7 @@ from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ConvertLayout(RewritePass):
     """Run convolutions, pooling, resizing and what is between them on channels-last tensors.
 

@@ -11,10 +11,10 @@ for the variance of a group of equal parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.base import dtypes, symbolic
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, Rewrites, need
@@ -22,7 +22,7 @@ from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class DecomposeNorms(RewritePass):
     """Write `group_norm` as norms or means of its channels, a product and a sum.
 

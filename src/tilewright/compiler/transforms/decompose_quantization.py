@@ -6,12 +6,12 @@ kernels read them.  After `quantize_contractions`, which looks for the whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrites, given, need
 from tilewright.compiler.transforms.matching import constant_of, made, maker, splat_of
@@ -24,7 +24,7 @@ _LEAST: Final = 2.0**-64
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class DecomposeQuantization(RewritePass):
     """Write dequantizations of bytes by one scale as a conversion, a difference and a product.
 

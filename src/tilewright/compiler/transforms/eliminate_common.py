@@ -6,9 +6,9 @@ equal.  Constants are merged by content.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.compare import attribute_key
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node
@@ -21,7 +21,7 @@ Key = tuple[object, ...]
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class EliminateCommon(GraphPass):
     """Replace a node by an earlier one that computes the same.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Trait
@@ -13,7 +13,7 @@ from tilewright.compiler.passes.runner import with_regions
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class EliminateDead(GraphPass):
     """Erase nodes without effect whose results nobody uses.
 

@@ -8,12 +8,12 @@ broadcast.  Symbolic sizes stop it.  Packing and layout changes themselves are o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, cast, final
 
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError
+from tilewright.base.record import record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.evaluator import evaluate_node
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -26,7 +26,7 @@ from tilewright.compiler.transforms.matching import constant_of
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FoldConstants(GraphPass):
     """Replace a node by its value when all its operands are constants, or when it has no elements.
 

@@ -10,7 +10,6 @@ what is made of constants alone (`fold_constants`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
@@ -29,7 +28,7 @@ from tilewright.compiler.transforms.matching import constant_of, picks_one
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FoldRows(GraphPass):
     """Replace a node on rows of constants by a row of a constant.
 

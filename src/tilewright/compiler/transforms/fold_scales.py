@@ -7,10 +7,10 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrites, given, need
 from tilewright.compiler.transforms.matching import is_constant, made, maker, splat_of
@@ -20,7 +20,7 @@ _LARGEST_FACTOR: Final = 1 << 16
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FoldScales(RewritePass):
     """Move constant factors per output channel from behind a contraction into its weights.
 

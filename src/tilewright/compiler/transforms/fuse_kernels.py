@@ -10,11 +10,11 @@ the border of a kernel stay outside as views.  How a kernel loops is the schedul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.options import count_option
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -59,7 +59,7 @@ _LIKELY_SIZE: Final = 16
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FuseKernels(GraphPass):
     """Put every node into a kernel: a `fused` node with a region, or alone.
 

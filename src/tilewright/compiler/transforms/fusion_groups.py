@@ -7,9 +7,9 @@ depend on which.  No policy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import final
 
+from tilewright.base.record import field, record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
@@ -18,7 +18,7 @@ from tilewright.compiler.transforms.matching import needed_outside, read_outside
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Group:
     """One kernel in the making; `root` makes what leaves it."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar, Final, cast, final
 
 from tilewright.base.dtypes import f32, f64
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
@@ -31,7 +31,7 @@ _IMAGE_AXES: Final = slice(2, None)
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GrowLate(RewritePass):
     """Mix the channels of an image before it grows.
 

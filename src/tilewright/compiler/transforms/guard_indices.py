@@ -7,12 +7,12 @@ the run's host side reads what the nodes found when everything else is done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -28,7 +28,7 @@ from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GuardIndices(GraphPass):
     """Put a check beside every op that indexes by data and clamps.
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.copy import copy_node
 from tilewright.compiler.graph.editor import Editor, size_names
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -26,7 +26,7 @@ _WORTH: Final = (
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class HoistInvariants(GraphPass):
     """Move what is packed, multiplied or summed of nothing that a loop changes before the loop.
 

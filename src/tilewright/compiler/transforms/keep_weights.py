@@ -8,13 +8,13 @@ dequantizations of integers and of 8-bit floats, and conversions of such floats,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES, f32
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.passes import Emitter, NoMatchError, Rewrites, given, need
@@ -26,7 +26,7 @@ _STORED: Final = (*dtypes.SMALL_INTEGERS, dtypes.i8, dtypes.u8, *_SMALL_FLOATS)
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KeepWeights(RewritePass):
     """Write weights of 8 bits at most, with a scale per column at most, as one block per column.
 

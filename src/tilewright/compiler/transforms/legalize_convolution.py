@@ -9,11 +9,11 @@ How wide a panel is, the caller says (`choose_panel`): the target is not known h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.contraction import WORD_PRODUCTS, per_word
@@ -53,7 +53,7 @@ _MOST_REPEATS: Final = 4
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LegalizeConvolution(RewritePass):
     """Write convolutions as padding and one of three forms.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Self, final
 
 import numpy as np
@@ -32,7 +32,7 @@ _PICKED: Final = 3
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LegalizePooling(RewritePass):
     """Write poolings with no tap outside the input for good, and one axis at a time if that pays.
 

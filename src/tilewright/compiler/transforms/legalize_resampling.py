@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, cast, final
 
 from tilewright.base.dtypes import f32, f64
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.resize import along_axis, has_tables, resampled_axes
@@ -26,7 +26,7 @@ _PICKED: Final = 3
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LegalizeResampling(RewritePass):
     """Resample one axis at a time if that pays.
 

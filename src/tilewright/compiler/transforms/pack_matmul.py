@@ -8,11 +8,11 @@ one right matrix for the whole batch becomes a single product with all rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, f32, f64
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Node, Value
@@ -63,7 +63,7 @@ _WIDE_PANEL_BITS: Final = 2048
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PackMatmul(RewritePass):
     """Write `matmul` as `pack_panels` and `contract`.
 

@@ -7,9 +7,9 @@ that each can be one call.  Values that somebody outside needs are further resul
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import ClassVar, final
 
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import names_in
 from tilewright.base.text import identifier, unique
 from tilewright.compiler.graph.compare import fingerprint
@@ -30,7 +30,7 @@ from tilewright.compiler.transforms.matching import (
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Subgraph:
     """Nodes that one generator gets, and what others read from them."""
 
@@ -40,7 +40,7 @@ class Subgraph:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PartitionGraph(GraphPass):
     """Give what the patterns of code generators fit to them.
 
@@ -70,7 +70,7 @@ class PartitionGraph(GraphPass):
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class _Partition:
     """The subgraphs so far; a node that belongs to one stands for all of it."""
 

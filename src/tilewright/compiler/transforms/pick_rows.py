@@ -10,10 +10,10 @@ instead, and nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
@@ -29,7 +29,7 @@ _FROM_MEMORY: Final = (Role.CONTRACTION, Role.ATTENTION, Role.POOLING, Role.ALON
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PickRows(GraphPass):
     """In bodies of loops, write what picks a row for a kernel that reads it from memory as `pick_row`.
 

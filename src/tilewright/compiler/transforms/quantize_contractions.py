@@ -16,7 +16,7 @@ Dequantizations move behind what only moves elements, so that bytes are moved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -49,7 +49,7 @@ _LARGEST_BIAS: Final = 1 << 30
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class QuantizeContractions(RewritePass):
     """Multiply bytes where a model multiplies what they stand for.
 

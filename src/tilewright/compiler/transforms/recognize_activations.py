@@ -12,12 +12,12 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 import numpy as np
 from numpy.polynomial import Polynomial
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrites, attempt, need
 from tilewright.compiler.transforms.matching import is_splat, made, maker, splat_of
@@ -31,7 +31,7 @@ _TANH_CUBIC: Final = _TANH_LINEAR * 0.044715
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RecognizeActivations(RewritePass):
     """Write products that are a known activation of x as that op.
 
@@ -46,7 +46,7 @@ class RecognizeActivations(RewritePass):
         return {"mul": (known_product,), "div": (known_product,)}
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Product:
     """A product taken apart: `scale * factors[0] * factors[1] …`."""
 
@@ -98,7 +98,7 @@ def _take_apart(value: Value, product: _Product, emit: Emitter, depth: int) -> N
     _take_apart(node.operand(0), product, emit, depth + 1)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Match:
     """`scale` times the op of x replaces x times the gate."""
 

@@ -6,9 +6,9 @@ Works on what `simplify` leaves: the division by a root is `mul` by `rsqrt`.  Gu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrites, attempt, given, need
 from tilewright.compiler.transforms.matching import (
@@ -29,7 +29,7 @@ from tilewright.compiler.transforms.spelled_softmax import (
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RecognizeNorms(RewritePass):
     """Write spelled-out normalizations as one op, scale and bias included.
 

@@ -7,11 +7,11 @@ steps.  Rows of 8 bits meet weights that are integers in blocks anyway.  Sums an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, GraphPass, Rewrites, need
 from tilewright.compiler.transforms.block_weights import is_in_blocks
@@ -28,7 +28,7 @@ PRECISIONS: Final[Mapping[str, DType]] = {
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RoundContractions(RewritePass):
     """Write `matmul` and `conv` of f32 as those of operands rounded to `precision`, with sums of f32.
 
@@ -56,7 +56,7 @@ class RoundContractions(RewritePass):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RoundRows(RewritePass):
     """Permit that rows are rounded to 8 bits where they meet weights in blocks.
 

@@ -6,9 +6,9 @@ Local and always worth it; patterns of several nodes with a name of their own ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base.record import record
 from tilewright.compiler.passes import Rewrites, merge_rewrites
 from tilewright.compiler.transforms.arithmetic_rewrites import REWRITES as ARITHMETIC
 from tilewright.compiler.transforms.attention_rewrites import REWRITES as ATTENTION
@@ -17,7 +17,7 @@ from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Simplify(RewritePass):
     """Apply identities until none is left.
 

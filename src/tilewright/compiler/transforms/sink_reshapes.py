@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
@@ -31,7 +31,7 @@ _MOST_STEPS = 32
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SinkReshapes(RewritePass):
     """Move reshapes of contraction results behind the elementwise ops that follow.
 

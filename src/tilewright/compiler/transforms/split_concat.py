@@ -6,10 +6,10 @@ at most so many buffers as the executable format has room for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base.options import count_option
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrites, need
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -20,7 +20,7 @@ MOST_OPERANDS: Final = MAX_BINDINGS - 16
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SplitConcat(RewritePass):
     """Write a long `concat` as a `concat` of shorter ones.
 

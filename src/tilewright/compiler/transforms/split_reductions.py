@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, cast, final
 
 from tilewright.base.dtypes import HALVES, f32
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import normal_axes
 from tilewright.compiler.passes import Emitter, Rewrite, Rewrites, given, need
@@ -47,7 +47,7 @@ class ChooseParts(Protocol):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SplitReductions(RewritePass):
     """Write reductions and products of matrices with few results and many steps as results of parts, put together.
 

@@ -10,12 +10,11 @@ After `decompose_quantization`; `simplify` turns a cast of what is looked up int
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar, Final, final
 
 import numpy as np
 
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
@@ -34,7 +33,7 @@ _LONGEST: Final = 64
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class TabulateBytes(GraphPass):
     """Replace elementwise steps from one tensor of bytes to another by a `table_lookup`.
 
@@ -106,7 +105,7 @@ def _chain(value: Value) -> _Chain | None:
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class _Walk:
     """At most `_LONGEST` values behind one, as if those farther behind were given."""
 

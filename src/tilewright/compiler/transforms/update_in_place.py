@@ -8,9 +8,9 @@ gives the output the memory of the input is not even charged for that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import IN_PLACE, Trait
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
@@ -18,7 +18,7 @@ from tilewright.compiler.transforms.fuse_kernels import FuseKernels
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class UpdateInPlace(GraphPass):
     """Mark ops that change some elements of an input of the model, where the result is an output.
 

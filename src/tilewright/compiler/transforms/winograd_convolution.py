@@ -7,13 +7,13 @@ Which of them, the caller says (`choose_tile`): what a machine multiplies and mo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import HALVES, DType, f32, i8, i32, u8
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
@@ -30,7 +30,7 @@ ChooseTile = Callable[[Sequence[Dim], int, int, int, int, DType], int]
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class WinogradConvolution(RewritePass):
     """Write convolutions of stride 1 as transforms and one matrix product for each pair of points.
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.errors import InternalError
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.formats.bytecode.drafts import Block, Draft, Edge, Register
 from tilewright.formats.bytecode.isa import MOVE_BIT, REF_BIT, opcode_by_name
 from tilewright.formats.bytecode.limits import MAX_REF_REGISTERS, MAX_WORD_REGISTERS
@@ -77,7 +76,7 @@ def mask(registers: Iterable[Register]) -> int:
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class Releases:
     """Which readings hand a reference over.
 

@@ -8,10 +8,9 @@ encoded.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TypeAlias, cast, final
 
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.formats.bytecode.forms import Field, FieldKind
 from tilewright.formats.bytecode.isa import Opcode
 
@@ -33,7 +32,7 @@ class Register:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Block:
     """A basic block: parameters that every branch to it fills, then instructions."""
 
@@ -60,7 +59,7 @@ DraftValue: TypeAlias = "Register | tuple[Register, ...] | tuple[int, ...] | Edg
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Draft:
     """One instruction on virtual registers; `values` run along the opcode's fields."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal, final
 
 from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.record import field, record
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import CompiledKernel, Progress, export_of
 from tilewright.compiler.backends.cpu.llvm_binding import (
@@ -59,7 +59,7 @@ def feature_string(target: Target) -> str:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class _Run:
     """One call of `compile_modules`: which objects are wanted, and those that are there."""
 

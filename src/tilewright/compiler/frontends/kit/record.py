@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import final
 
+from tilewright.base.record import field, record
 from tilewright.compiler.graph.ir import Node
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class Record:
     """What became of one foreign node; the raw material of a coverage report."""
 

@@ -7,10 +7,10 @@ made by `node_maker`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.contents import Contents
 from tilewright.compiler.graph.ir import Value
@@ -18,7 +18,7 @@ from tilewright.compiler.graph.schema import Array, TensorType
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Tensor:
     """One tensor; at least one of `value`, `array` and `contents` says what it holds.
 

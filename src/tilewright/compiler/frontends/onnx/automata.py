@@ -8,7 +8,6 @@ Source: Thompson, "Regular Expression Search Algorithm" (1968).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, assert_never, final
 
@@ -101,7 +100,7 @@ class _Fork:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _End:
     """The whole expression has matched."""
 

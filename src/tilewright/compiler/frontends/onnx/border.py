@@ -8,7 +8,6 @@ the importer for inputs and outputs, and by who calls such a model to take value
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -16,6 +15,7 @@ from onnx import TensorProto, TypeProto, ValueInfoProto
 
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.foreign_tensors import unmasked
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -44,7 +44,7 @@ Structure = str | tuple["Structure", ...] | None
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class Border:
     """The inputs and outputs of one model, by the keys of their tensors."""
 

@@ -11,7 +11,6 @@ Source: ONNX operator reference (Loop, Scan).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, final
 
 from onnx import GraphProto
@@ -19,6 +18,7 @@ from onnx import GraphProto
 import tilewright.compiler.frontends.onnx.stacked_sequences as lists
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -50,7 +50,7 @@ _MAX_STACK: Final = 1 << 12
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class _Loop:
     """A Loop node as its row reads it.
 

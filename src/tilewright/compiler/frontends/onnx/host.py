@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, cast, final
 
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError, TilewrightError
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
     REFUSALS,
@@ -77,7 +76,7 @@ class HostStep:
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class HostProgram:
     """The steps of one model, in order; `reads` are the tensors that late steps need."""
 

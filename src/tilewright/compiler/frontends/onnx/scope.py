@@ -7,12 +7,12 @@ used by the importer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar, final
 
 from onnx import AttributeProto, NodeProto
 
 from tilewright.base.errors import ModelError
+from tilewright.base.record import field, record
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.values import Operand
 
@@ -29,7 +29,7 @@ def by_name(pairs: Iterable[tuple[str, T]], kind: str) -> dict[str, T]:
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class Scope:
     """The values that names refer to here.
 

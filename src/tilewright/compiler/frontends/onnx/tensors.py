@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import mmap
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Final, final
 
@@ -23,6 +22,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.input_file import why_no_file
+from tilewright.base.record import field, record
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.graph.schema import Array
 
@@ -107,7 +107,7 @@ def dtype_of(code: int) -> DType:
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class BytesOutside:
     """Where tensor bytes outside the proto live.
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -37,7 +36,7 @@ Values = np.ndarray[Any, np.dtype[Any]]
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class _Forest:
     """Nodes in one numbering; a leaf is its own child on both sides."""
 

@@ -5,7 +5,6 @@ Made by rows, bound to names by the importer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from tilewright.base.dtypes import DType
@@ -56,7 +55,7 @@ class JoinedSequence:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Nothing:
     """An ONNX optional without a value."""
 
@@ -78,7 +77,7 @@ class ChosenOptional:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Unknown:
     """A result of a node with a problem; consumers are skipped, not blamed."""
 

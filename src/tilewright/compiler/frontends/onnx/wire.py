@@ -11,10 +11,9 @@ Source: protobuf encoding guide (wire types), onnx.proto3 (field numbers).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, final
 
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 
 DETACH_BYTES: Final = 1024
 MAX_DEPTH: Final = 24
@@ -49,7 +48,7 @@ class CutError(MalformedError):
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class Detached:
     """A model without its large tensors; `skeleton` is what protobuf should parse.
 

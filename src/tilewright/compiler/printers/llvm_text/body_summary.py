@@ -6,9 +6,9 @@ Called by `registers` and `statements`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import final
 
+from tilewright.base.record import field, record
 from tilewright.compiler.kernel.ir import (
     Expression,
     For,
@@ -22,7 +22,7 @@ from tilewright.compiler.kernel.rewrite import parts
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class BodySummary:
     """What touches memory in the body of a kernel, loop or conditional.
 

@@ -10,11 +10,11 @@ expressions of this room.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, Expr, Monomial, Opaque, Operation, Symbol
 from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.kernel.lanes import has_lanes
@@ -28,7 +28,7 @@ SHARED_FROM = 3
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class LoopFrame:
     """What addresses need to know about an open loop.
 

@@ -9,10 +9,9 @@ Called by memory and statements of this room.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, final
 
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Load, Space, Store
 from tilewright.compiler.printers.llvm_text.body_summary import BodySummary
 
@@ -33,7 +32,7 @@ class Slot:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Registers:
     """Where the elements of REGISTER buffers live.
 

@@ -8,10 +8,9 @@ kernels.  Called by the other files of this room.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import final
 
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.compiler.printers.llvm_text.types import Value
 
 Key = tuple[object, ...]
@@ -27,7 +26,7 @@ class Masked:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Block:
     """A basic block under construction."""
 
@@ -38,7 +37,7 @@ class Block:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Scope:
     """One nesting level: the function, a loop body or the body of a conditional.
 

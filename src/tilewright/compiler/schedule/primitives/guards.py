@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import (
     Access,
@@ -141,7 +142,7 @@ def _admitted_anyway(
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class _Known:
     """What is asked of the kernel around a guard, once: code that is written out stores to many elements of one buffer."""
 
@@ -223,7 +224,7 @@ def _form(index: Dim, inside: AbstractSet[str]) -> tuple[int, list[tuple[int, st
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Excluded:
     """The iterations that a guard keeps out, and what their elements of temporaries reach.
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import (
     Fact,
@@ -382,7 +383,7 @@ def _check_nest_parallel(nest: Sequence[ir.For]) -> None:
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class _Solution:
     """What is known about the consumer's loops while its indices are solved."""
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
@@ -55,7 +54,7 @@ _OPEN_TILE: Final = 8
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RowTiles(decisions.Decision):
     """What is chosen for the rows of an online softmax.
 

@@ -12,7 +12,6 @@ A row, or the few that share keys, fill no lanes; reading is what takes time, an
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
@@ -49,7 +48,7 @@ def few_rows(lanes: int) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KeyStreams(Decision):
     """What is chosen for few rows of an online softmax.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
@@ -66,7 +65,7 @@ _SUBTOTAL: Final = 512
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Columns(decisions.Decision):
     """What is chosen for a nest with inner loops in the lanes of an outer axis.
 

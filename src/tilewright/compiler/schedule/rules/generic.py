@@ -5,7 +5,6 @@ Called last by the rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.base.outcome import Outcome
@@ -18,7 +17,7 @@ from tilewright.compiler.schedule.tree import find
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Sharing(Decision):
     """Nothing to choose."""
 

@@ -15,7 +15,6 @@ which a language model speaks, makes them in registers.  The nests in a workgrou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base.record import record
@@ -42,7 +41,7 @@ _MOST_VECTORS: Final = 2
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ManyRows(Decision):
     """What is chosen for a product of what is made on the way, by rows of an open number.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
@@ -58,7 +57,7 @@ _FEW: Final = (2, 3, 4)
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Pointwise(decisions.Decision):
     """What is chosen for a nest without inner loops.
 

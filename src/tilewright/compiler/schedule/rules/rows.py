@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
@@ -53,7 +52,7 @@ _SHORT_VECTORS: Final = 2
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Rows(decisions.Decision):
     """What is chosen for passes over rows.
 

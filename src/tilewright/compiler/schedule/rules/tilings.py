@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
@@ -61,7 +61,7 @@ _MOST_STREAMS: Final = 4
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Tiling(decisions.Decision):
     """What is chosen for a contraction.  Units: elements, unless said otherwise.
 
