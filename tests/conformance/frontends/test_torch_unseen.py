@@ -376,3 +376,26 @@ def test_groups_of_rows_as_transformers_have_them() -> None:
     torch.testing.assert_close(
         compiled(x, weight, ends), operator(x, weight, ends), rtol=1e-5, atol=1e-5
     )
+
+
+class Chunks(nn.Module):
+    """Windows that overlap, cut by strides, as attention to neighbours has them."""
+
+    def forward(self, x: Any) -> Any:
+        rows, steps, width = x.shape
+        lies = x.contiguous()
+        pairs = (rows, steps - 1, 2 * width)
+        turned = (width, rows, steps - 1)
+        return (
+            lies.as_strided(pairs, (steps * width, width, 1)),
+            lies.as_strided(turned, (1, steps * width, width), width),
+            lies.as_strided((), (), rows * steps * width - 1),
+            lies.as_strided((steps, steps), (0, width)),
+        )
+
+
+def test_strides_may_follow_from_sizes_that_a_call_decides() -> None:
+    open_axis = torch.export.Dim.AUTO
+    calls = [(torch.randn(*size, 4),) for size in ((2, 8), (3, 14), (5, 2))]
+    same(Chunks(), calls, ({0: open_axis, 1: open_axis},))
+    same(Chunks(), calls[:1])

@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed
@@ -362,17 +360,14 @@ def _unfold(call: Call) -> Tensor:
 def _strided(call: Call) -> Tensor:
     """Elements picked by strides from rows one after the other, which the reader made sure of."""
     e, x = call.maker, call.tensor()
-    sizes, strides = call.integers("size"), call.integers("stride")
+    sizes, strides = call.sizes("size"), call.sizes("stride")
+    places = e.dim(call.size("storage_offset", 0))
     if any(size == 0 for size in (*sizes, *x.shape)):
-        call.argument("storage_offset")
         return e.full(0, x.dtype, call.shape())
-    places = np.full((), call.integer("storage_offset", 0), np.int64)
-    for size, stride in zip(sizes, strides, strict=True):
-        places = places[..., None] + np.arange(size, dtype=np.int64) * stride
-    count: Dim = 1
-    for extent in x.shape:
-        count = count * extent
-    return e.op("gather", e.reshape(x, (count,)), e.constant(places), axis=0)
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        steps = e.iota([size if i == axis else 1 for i in range(len(sizes))], axis)
+        places = e.op("add", places, e.op("mul", steps, e.dim(stride)))
+    return e.op("gather", e.reshape(x, (math.prod(x.shape),)), places, axis=0)
 
 
 def _squeezed(call: Call) -> Tensor:
