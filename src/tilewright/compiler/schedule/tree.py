@@ -15,6 +15,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.base.text import did_you_mean
+from tilewright.compiler.analysis.accesses import Fact, known_facts
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.grid import GRID_KINDS
@@ -102,6 +103,11 @@ def enclosing_loops(kernel: ir.Kernel, target: ir.Statement) -> tuple[ir.For, ..
     """The loops around `target`, outermost first."""
     path = path_to(kernel.body, target) or ()
     return tuple(s for s in path if isinstance(s, ir.For))
+
+
+def facts_at(kernel: ir.Kernel, target: ir.Statement) -> list[Fact]:
+    """What the guards around `target` say."""
+    return known_facts(path_to(kernel.body, target) or ())
 
 
 def swap(body: ir.Body, target: ir.Statement, new: Sequence[ir.Statement]) -> ir.Body:

@@ -8,9 +8,11 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.ir import Buffer, Space
 from tilewright.compiler.kernel.rewrite import FreshNames
+from tilewright.compiler.schedule.primitives.loops import guard
 from tilewright.compiler.schedule.tree import (
     chain,
     enclosing_loops,
+    facts_at,
     find,
     find_buffer,
     loop_symbol,
@@ -18,6 +20,7 @@ from tilewright.compiler.schedule.tree import (
     path_inside,
     path_to,
     prune_locals,
+    reference,
     refill,
     register,
     rewrite,
@@ -65,6 +68,14 @@ def test_the_way_to_a_loop_begins_at_one_around_it() -> None:
     assert path_inside(k, k) == ()
     with pytest.raises(ScheduleError, match="'i' is not inside 'k'"):
         path_inside(k, i)
+
+
+def test_guards_around_a_statement_say_what_holds_there() -> None:
+    kernel = product()
+    k = find(kernel, "k")
+    assert facts_at(kernel, k) == []
+    guarded = rewrite(kernel, k, (guard(reference(k.var), 3, (k,)),))
+    assert facts_at(guarded, k) == [(reference(k.var), 2)]
 
 
 def test_registers_have_names_that_are_free() -> None:

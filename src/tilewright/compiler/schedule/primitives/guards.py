@@ -21,7 +21,6 @@ from tilewright.compiler.analysis.accesses import (
     facts_of,
     facts_where,
     index_sides,
-    known_facts,
 )
 from tilewright.compiler.analysis.dependence import is_private, live_outside
 from tilewright.compiler.analysis.proofs import at_last, distinct, within
@@ -81,7 +80,7 @@ def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
     users = accesses(guard.body)
     condition = {s.name for s in expression_symbols(guard.condition)}
     loops_of_condition = [s for s in around if s.var.name in condition]
-    facts = known_facts(tree.path_to(kernel.body, guard) or ())
+    facts = tree.facts_at(kernel, guard)
     known = _Known(kernel, guard)
     for access in users:
         nest = (*around, *access.inner)
@@ -376,7 +375,7 @@ def settle_tests(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         if n >= 8: for i: y[i] = a[i]
     """
     outer = tree.find(kernel, loop)
-    facts = known_facts(tree.path_to(kernel.body, outer) or ())
+    facts = tree.facts_at(kernel, outer)
     around = (*tree.enclosing_loops(kernel, outer), outer)
 
     def settled(value: ir.Expression) -> ir.Expression:

@@ -13,12 +13,7 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import (
-    Access,
-    Fact,
-    accesses,
-    known_facts,
-)
+from tilewright.compiler.analysis.accesses import Access, Fact, accesses
 from tilewright.compiler.analysis.dependence import (
     lines_of_an_iteration,
     live_outside,
@@ -169,7 +164,7 @@ def cache_write(
         raise ScheduleError(
             f"'{loop}' touches more than one element of '{buffer}' per iteration"
         )
-    facts = known_facts(tree.path_to(kernel.body, outer) or ())
+    facts = tree.facts_at(kernel, outer)
     if not any(_is_sure(a, outer) for a in users) and not in_bounds(users[0], (), facts):
         raise ScheduleError(f"a guard decides whether '{loop}' touches '{buffer}'")
     new = tree.register(FreshNames.of(kernel), into or f"{buffer}_r", old.dtype)
@@ -227,7 +222,7 @@ def cache_read(
     names = FreshNames.of(kernel)
     new = ir.Buffer(names.fresh(into or f"{buffer}_c"), old.dtype, shape, _space(scope))
     where = tuple(tree.reference(s.var) for s in copied)
-    facts = known_facts(tree.path_to(kernel.body, outer) or ())
+    facts = tree.facts_at(kernel, outer)
     around = _around_copy(path, copied, old, user, facts)
     apart = _names(path) - {s.var.name for s in copied}
     if mask is not None and any(s.name in apart for s in expression_symbols(mask)):
@@ -359,7 +354,7 @@ def keep_line(
     if found is None:
         raise ScheduleError(f"'{loop}' goes over no line of '{buffer}'")
     position, extent, where = found
-    facts = [(extent, extent), *known_facts(tree.path_to(kernel.body, outer) or ())]
+    facts = [(extent, extent), *tree.facts_at(kernel, outer)]
     if not any(a == extent and isinstance(b, int) and b <= most for a, b in facts):
         raise ScheduleError(f"nothing says that {extent} is at most {most}")
     names = FreshNames.of(kernel)

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeGuard, cast
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import index_sides, known_facts
+from tilewright.compiler.analysis.accesses import index_sides
 from tilewright.compiler.analysis.dependence import (
     check_fixed,
     check_guard_fixed,
@@ -245,7 +245,7 @@ def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopNam
     check_fixed((old,), old.body)
     if isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' runs {old.extent} times in every call")
-    facts = known_facts(tree.path_to(kernel.body, old) or ())
+    facts = tree.facts_at(kernel, old)
     limits = [symbolic.bounds(old.extent)[1], *(b for a, b in facts if a == old.extent)]
     if not any(isinstance(limit, int) and limit <= extent for limit in limits):
         raise ScheduleError(f"nothing says that '{loop}' runs at most {extent} times")

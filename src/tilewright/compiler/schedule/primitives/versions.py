@@ -14,7 +14,6 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
-from tilewright.compiler.analysis.accesses import known_facts
 from tilewright.compiler.analysis.proofs import in_bounds
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
@@ -311,7 +310,7 @@ def _evenly_apart(found: Sequence[ir.Load]) -> tuple[int, int] | None:
 
 
 def _check_exists(kernel: ir.Kernel, loop: ir.For, found: CommonFactors) -> None:
-    facts = known_facts(tree.path_to(kernel.body, loop) or ())
+    facts = tree.facts_at(kernel, loop)
     for load in {id(x): x for factor in found.factors for x in loads(factor)}.values():
         if load.mask is not None or not in_bounds(load, found.loops, facts):
             raise ScheduleError(
