@@ -224,8 +224,10 @@ def _ngram_oracle(
     rows = x if x.ndim == 2 else x[None]
     result = np.zeros((len(rows), width), np.float32)
     for counts, row in zip(result, rows.tolist(), strict=True):
-        for length in range(lengths[0], lengths[1] + 1):
-            for step in range(1, skips + 2 if length > 1 else 2):
+        # Longer ones are not in the pool, and steps beyond the row find nothing.
+        for length in range(lengths[0], min(lengths[1], len(starts)) + 1):
+            most = 1 if length == 1 else min(skips + 1, (len(row) - 1) // (length - 1))
+            for step in range(1, most + 1):
                 for begin in range(len(row) - (length - 1) * step):
                     gram = tuple(row[begin : begin + (length - 1) * step + 1 : step])
                     place = table.get(gram)
@@ -249,6 +251,7 @@ ngram_counts: Final = declare(
     on_host="sequences are looked up in a table, which numpy and Python do",
     cases=(
         f"[2,6]:=1,2,3,1,2,1,3,3 ; {_POOL} lengths=(1,2) skips=1 width=4",
+        f"[2,6]:=1,2,3,1,2,1,3,3 ; {_POOL} lengths=(1,1099511627776) skips=1099511627776 width=4",
         "[4]:=1 ; pool=(1,1) starts=(0,0) places=(0,) lengths=(2,2) width=1",
         "[0,3] ; pool=(1,) starts=(0,) places=(0,) lengths=(1,1) width=2",
         "[2,0] ; pool=(1,) starts=(0,) places=(0,) lengths=(1,1) width=2",
