@@ -20,6 +20,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from brief_reports import report_briefly
 from selection import (
     UNEVEN,
     is_left_out,
@@ -54,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     A cache from an earlier run could hide a change in the compiler.
     """
     if hasattr(config, "workerinput"):
+        report_briefly(config)
         return
     folder = tempfile.mkdtemp(prefix="tilewright-test-cache-")
     os.environ[CACHE_VARIABLE] = folder
