@@ -233,13 +233,18 @@ def _longest_sum(value: ir.Expression) -> tuple[ir.Expression, tuple[ir.Expressi
     """The part of `value` with the most terms added from left to right, and the terms."""
     best: tuple[ir.Expression, tuple[ir.Expression, ...]] = (value, (value,))
     for part in subexpressions(value):
-        terms, first = [], part
-        while isinstance(first, ir.Binary) and first.op == "add":
-            terms.insert(0, first.right)
-            first = first.left
-        if len(terms) + 1 > len(best[1]):
-            best = (part, (first, *terms))
+        if len(terms := terms_of(part)) > len(best[1]):
+            best = (part, terms)
     return best
+
+
+def terms_of(value: ir.Expression) -> tuple[ir.Expression, ...]:
+    """What is added from left to right; `value` itself where it is no sum."""
+    terms: list[ir.Expression] = []
+    while isinstance(value, ir.Binary) and value.op == "add":
+        terms.append(value.right)
+        value = value.left
+    return (value, *reversed(terms))
 
 
 def _combine(op: str, part: ir.Buffer, lanes: int) -> ir.Expression:

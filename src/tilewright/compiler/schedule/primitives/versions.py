@@ -37,6 +37,7 @@ from tilewright.compiler.schedule.handles import (
     copy_piece,
 )
 from tilewright.compiler.schedule.primitives.loops import dim_argument
+from tilewright.compiler.schedule.primitives.reduction import terms_of
 from tilewright.compiler.schedule.primitives.tails import copy_of
 from tilewright.compiler.schedule.trace import primitive
 
@@ -232,53 +233,47 @@ def common_factors(loop: ir.For, lane: str) -> CommonFactors | None:
     found = _products(store)
     if found is None:
         return None
-    lefts, factors = found
-    moved = _evenly_apart(lefts)
+    left, axis, step, factors = found
     around = [s for s in (*path, sums[0]) if isinstance(s, ir.For) and s is not loop]
     used = {s.name for value in factors for s in expression_symbols(value)}
     inside = [x for x in around if x.var.name in used]
     read = {load.buffer for value in factors for load in loads(value)}
     if (
-        moved is None
-        or loop.var.name in used
-        or not {*read, lefts[0].buffer}.isdisjoint(buffers_written((loop,)))
+        loop.var.name in used
+        or not {*read, left.buffer}.isdisjoint(buffers_written((loop,)))
         or not all(isinstance(x.extent, int) for x in inside)
         or all(x.var.name != lane for x in inside)
     ):
         return None
     order = tuple(sorted(inside, key=lambda x: x.var.name == lane))
-    return CommonFactors(order, store, lefts[0], *moved, factors)
+    return CommonFactors(order, store, left, axis, step, factors)
 
 
-def _products(store: ir.Store) -> tuple[list[ir.Load], tuple[ir.Expression, ...]] | None:
+_Row = tuple[ir.Load, int, int, tuple[ir.Expression, ...]]
+"""The first of elements that are evenly apart, along which axis, how far, and what each is multiplied by."""
+
+
+def _products(store: ir.Store) -> _Row | None:
     """The left elements and the scaled right factors of what a store adds to its element."""
     term = _added(store)
     if term is None:
         return None
     scale: ir.Expression | None = None
-    if (
-        isinstance(term, ir.Binary)
-        and term.op == "mul"
-        and isinstance(term.left, ir.Binary)
-    ):
-        term, scale = term.left, term.right
+    match term:
+        case ir.Binary(op="mul", left=ir.Binary() as inner, right=right):
+            term, scale = inner, right
+        case _:
+            pass
     lefts: list[ir.Load] = []
     factors: list[ir.Expression] = []
-    while True:
-        last = term.right if isinstance(term, ir.Binary) and term.op == "add" else term
-        if not (
-            isinstance(last, ir.Binary)
-            and last.op == "mul"
-            and isinstance(last.left, ir.Load)
-        ):
-            return None
-        lefts.insert(0, last.left)
-        factor = last.right if scale is None else E.binary("mul", last.right, scale)
-        factors.insert(0, factor)
-        if last is term:
-            return lefts, tuple(factors)
-        assert isinstance(term, ir.Binary), "what has a last term is a sum"
-        term = term.left
+    for product in terms_of(term):
+        match product:
+            case ir.Binary(op="mul", left=ir.Load() as left, right=factor):
+                lefts.append(left)
+                factors.append(factor if scale is None else E.binary("mul", factor, scale))
+            case _:
+                return None
+    return _in_a_row(lefts, factors)
 
 
 def _added(store: ir.Store) -> ir.Expression | None:
@@ -289,24 +284,25 @@ def _added(store: ir.Store) -> ir.Expression | None:
     return value.right if is_target(value.left, store) else None
 
 
-def _evenly_apart(found: Sequence[ir.Load]) -> tuple[int, int] | None:
-    """(axis, stride) if each element lies as far behind the one before it, along one axis of a buffer."""
+def _in_a_row(found: Sequence[ir.Load], factors: Sequence[ir.Expression]) -> _Row | None:
+    """Elements and factors in the order of memory, whatever that of the products; None where elements are not evenly apart."""
     first = found[0]
     if any(
         x.buffer is not first.buffer or x.mask is not None or x.lanes != 1 for x in found
     ):
         return None
-    if len(found) < 2:
+    apart = [[b - a for a, b in zip(first.indices, x.indices, strict=True)] for x in found]
+    moved = {axis for steps in apart for axis, n in enumerate(steps) if n != 0}
+    if len(moved) != 1:
         return None
-    steps = [b - a for a, b in zip(first.indices, found[1].indices, strict=True)]
-    moved = [(axis, step) for axis, step in enumerate(steps) if step != 0]
-    if len(moved) != 1 or not isinstance(moved[0][1], int):
+    (axis,) = moved
+    places = {n: i for i, steps in enumerate(apart) if isinstance(n := steps[axis], int)}
+    order = sorted(places)
+    step = order[1] - order[0] if len(order) > 1 else 0
+    if len(order) < len(found) or order != [order[0] + i * step for i in range(len(order))]:
         return None
-    for number, load in enumerate(found):
-        pairs = zip(first.indices, load.indices, steps, strict=True)
-        if any(b - a != number * step for a, b, step in pairs):
-            return None
-    return moved[0][0], moved[0][1]
+    at = [places[n] for n in order]
+    return found[at[0]], axis, step, tuple(factors[i] for i in at)
 
 
 def _check_exists(kernel: ir.Kernel, loop: ir.For, found: CommonFactors) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -195,21 +195,35 @@ def test_other_sums_are_refused(step: Step) -> None:
         precompute_factors(b.build(), "i", "j")
 
 
-@pytest.mark.parametrize("places", [(0, 2, 3), (0, 0, 0)])
-def test_elements_that_lie_unevenly_are_refused(places: tuple[int, ...]) -> None:
+def _at_places(places: Sequence[int]) -> Kernel:
+    """Products of elements at some places of each step, added in that order."""
     b = KernelBuilder("k")
     x, w = b.parameter("x", f32, (5, 12)), b.parameter("w", i32, (3, 4))
     y = b.result("y", f32, (5, 4))
     with b.nest((5, 4), ("i", "j")) as (i, j):
         b.store(y, (i, j), 0)
         with b.reduce((3,), ("k",)) as (k,):
-            factor = b.cast(b.load(w, (k, j)), f32)
-            first, *others = (b.mul(b.load(x, (i, 3 * k + at)), factor) for at in places)
+            word = b.load(w, (k, j))
+            first, *others = (
+                b.mul(b.load(x, (i, 3 * k + at)), b.cast(b.add(word, at), f32))
+                for at in places
+            )
             for other in others:
                 first = b.add(first, other)
             b.accumulate("add", y, (i, j), first)
+    return b.build()
+
+
+@pytest.mark.parametrize("places", [(0, 2, 3), (0, 0, 0), (2, 0, 2)])
+def test_elements_that_lie_unevenly_are_refused(places: tuple[int, ...]) -> None:
     with pytest.raises(ScheduleError, match="no sum in 'i'"):
-        precompute_factors(b.build(), "i", "j")
+        precompute_factors(_at_places(places), "i", "j")
+
+
+@pytest.mark.parametrize("places", [(0, 2, 1), (4, 2, 0), (5, 3)])
+def test_products_are_added_in_whatever_order(places: tuple[int, ...]) -> None:
+    kernel = _at_places(places)
+    assert_same(kernel, precompute_factors(kernel, "i", "j"), exact=False)
 
 
 def test_what_only_a_row_makes_sure_of_is_not_read_before_it() -> None:

@@ -30,6 +30,7 @@ def words(
     blocks: int = 3,
     border: bool = False,
     bits: int = 4,
+    by_bytes: bool = False,
 ) -> Kernel:
     """`gelu(a w + bias)` with a few bits to a weight, a zero point and a scale to 16 of them; with a column of zeros around it."""
     b = KernelBuilder("words")
@@ -45,7 +46,8 @@ def words(
         b.result("y", f32, (rows, columns + border)),
     )
     t, u, v = (b.temporary(f32, (rows, columns)) for _ in range(3))
-    emit(b, "matmul_blocks", {"columns": (columns,), "bits": bits}, operands, t)
+    attributes = {"columns": (columns,), "bits": bits, "by_bytes": by_bytes}
+    emit(b, "matmul_blocks", attributes, operands, t)
     emit(b, "add", {}, [t, bias], u)
     if border:
         emit(b, "relu", {}, [u], v)
@@ -76,6 +78,15 @@ def test_factors_are_made_once_for_all_rows(
     changed = schedule(kernel, MachineModel.of(Target.level(level)))
     assert is_made_once(changed)
     assert_same(kernel, changed, exact=False)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_numbers_that_are_made_byte_by_byte_are_made_once_too(bits: int) -> None:
+    """They are multiplied in another order than they lie."""
+    kernel = words(9, 37, bits=bits, by_bytes=True)
+    scheduled = schedule(kernel, V3)
+    assert is_made_once(scheduled)
+    assert_same(kernel, scheduled, exact=False)
 
 
 @pytest.mark.sampled(4)
