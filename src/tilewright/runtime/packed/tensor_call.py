@@ -18,6 +18,16 @@ _BYTE_BITS: Final = 8
 
 TensorType: TypeAlias = tuple[DType, Sequence[int]]
 
+AS_BYTES: Final = "cast it to i8 or u8 in the model"
+"""What to do about a type that is not passed."""
+
+
+def why_not_passed(dtype: DType) -> str | None:
+    """What errors say of elements of less than a byte: read one as the other, a tensor ends too early."""
+    if dtype.bits >= _BYTE_BITS:
+        return None
+    return f"a tensor of {dtype} is not passed: its elements have a byte each, those of DLPack are packed"
+
 
 def bind_tensors(
     function: Callable[..., Any], types: Sequence[TensorType], where: str
@@ -34,12 +44,8 @@ def bind_tensors(
     Raises: UserError for elements of less than a byte, which DLPack has packed and programs have not.
     """
     for dtype, _ in types:
-        if dtype.bits < _BYTE_BITS:
-            raise UserError(
-                f"a tensor of {dtype} is not passed: its elements have a byte each, those of DLPack are packed",
-                location=where,
-                hint="cast it to i8 or u8 in the model",
-            )
+        if problem := why_not_passed(dtype):
+            raise UserError(problem, location=where, hint=AS_BYTES)
     packed = packed_function(function)
     fail_again = function_at(PackedCall.fail_again())
 

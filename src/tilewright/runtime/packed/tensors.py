@@ -15,7 +15,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.base.foreign_tensors import refuse_mask
 from tilewright.runtime.packed.ffi import tvm_ffi
-from tilewright.runtime.packed.tensor_call import bind_tensors
+from tilewright.runtime.packed.tensor_call import AS_BYTES, bind_tensors, why_not_passed
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -58,7 +58,7 @@ def array_of(tensor: tvm_ffi.Tensor) -> Array:
 
     One that is borrowed for a call is kept for that time only.
 
-    Raises: InputError for a tensor of another device, one that is not dense, or of an unknown type.
+    Raises: InputError for a tensor of another device, one that is not dense, or of an unknown type or one of less than a byte.
     """
     if (
         not tensor.__chandle__()
@@ -86,13 +86,15 @@ def kept(value: Any) -> Any:
 
 
 def view_of(tensor: tvm_ffi.Tensor) -> Array:
-    """The same without DLPack, also of a tensor that is borrowed for a call: for that time only."""
+    """The same without DLPack, also of a tensor that is borrowed for a call: for that time only.  Raises: as `array_of`."""
     kind, _ = tensor.__dlpack_device__()
     dtype = dtypes.find_numpy_name(str(tensor.dtype))
     if dtype is None or kind != tvm_ffi.DLDeviceType.kDLCPU or not tensor.is_contiguous():
         raise InputError(
             f"got a tensor of {tensor.dtype} on {tensor.device}, expected a dense one of the host"
         )
+    if problem := why_not_passed(dtype):
+        raise InputError(problem, hint=AS_BYTES)
     size_bytes = tensor.numel() * dtype.itemsize
     if size_bytes == 0:
         return np.empty(tensor.shape, dtype.numpy)

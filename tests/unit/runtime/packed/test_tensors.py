@@ -8,6 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import tvm_ffi
 from onnx import TensorProto, helper
 
 import tilewright as tw
@@ -15,9 +16,11 @@ from fakes import small_models
 from fakes.borrowed_tensors import call_with_borrowed
 from tilewright.base.errors import InputError
 from tilewright.runtime import load_module
+from tilewright.runtime.native import tensor_capsule
 from tilewright.runtime.packed.functions import packed_function
 from tilewright.runtime.packed.tensors import array_of, tensor_of
 
+INT, UINT, FLOAT4 = 0, 1, 17  # codes of DLPack
 TYPES = (np.float32, np.int64, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2)
 
 
@@ -40,6 +43,31 @@ def test_a_tensor_shares_and_keeps_the_memory() -> None:
     del array
     gc.collect()
     assert array_of(tensor)[1] == 2
+
+
+class PackedTensor:
+    """`count` elements of 4 bits, two in a byte, as DLPack has them."""
+
+    def __init__(self, code: int, count: int) -> None:
+        memory = np.zeros(count // 2, np.uint8)
+        self._capsule = tensor_capsule(memory, memory.ctypes.data, (count,), code, 4, 1)
+
+    def __dlpack__(self, **options: object) -> object:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+@pytest.mark.parametrize("code", [INT, UINT, FLOAT4], ids=["int4", "uint4", "float4"])
+def test_a_tensor_whose_elements_share_bytes_is_refused(code: int) -> None:
+    """Read as a byte each they would reach far behind its memory."""
+    tensor = tvm_ffi.from_dlpack(PackedTensor(code, 64))
+    with pytest.raises(
+        InputError, match="have a byte each, those of DLPack are packed"
+    ) as caught:
+        array_of(tensor)
+    assert caught.value.hint == "cast it to i8 or u8 in the model"
 
 
 def test_an_array_that_is_read_only_is_refused() -> None:
