@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import inspect
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import pytest
 
+from tilewright.base import record as record_module
 from tilewright.base.record import field, record
 
 T = TypeVar("T")
@@ -167,6 +169,22 @@ def test_functions_for_dataclasses_take_records() -> None:
     assert Named.__dataclass_fields__ is Named.__dataclass_fields__  # made once
     with pytest.raises(TypeError, match="unexpected argument 'z'"):
         dataclasses.replace(point, **cast("Any", {"z": 1}))
+
+
+def test_no_signature_is_taken_apart_to_say_what_fields_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is read as Python source, which a process that compiles or loads does for nothing else."""
+    monkeypatch.setattr(inspect, "signature", lambda *_, **__: pytest.fail("asked"))
+    record_module._a_field.cache_clear()
+
+    @record
+    class Fresh:
+        """A record of which no fields were asked yet."""
+
+        size: int
+
+    assert [f.name for f in dataclasses.fields(Fresh)] == ["size"]
 
 
 def test_patterns_match_by_position_and_by_name() -> None:
