@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.base import symbolic
+from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Opaque
 from tilewright.compiler.kernel import ir
 
@@ -17,20 +17,26 @@ def has_lanes(dim: Dim) -> bool:
     )
 
 
-def room_of_first_lanes(node: ir.Compare) -> Dim | None:
-    """Of `index + lane < bound`, how many lanes from the first on hold, unbounded; None for what is no such."""
+def room_of_lanes(node: ir.Compare) -> tuple[Dim, int] | None:
+    """How far the bound lies behind the index in `index + stride * lane < bound`, or another comparison, and the stride.
+
+    None for what is no such comparison.
+    """
     left = node.left
-    ascending = isinstance(left, ir.Index) and left.lanes > 1 and left.stride == 1
-    if node.op != "lt" or not ascending or not isinstance(left, ir.Index):
+    if not isinstance(left, ir.Index) or left.dtype is not dtypes.i64:
+        return None
+    if left.lanes == 1 or left.stride == 0 or has_lanes(left.dim):
         return None
     limit = uniform_index(node.right)
-    return None if limit is None or has_lanes(left.dim) else limit - left.dim
+    return None if limit is None else (limit - left.dim, left.stride)
 
 
-def known_first_lanes(mask: ir.Expression) -> int | None:
-    """How many lanes from the first on a mask has set, which sets no others; None where that is not known."""
-    room = room_of_first_lanes(mask) if isinstance(mask, ir.Compare) else None
-    return min(max(room, 0), mask.lanes) if isinstance(room, int) else None
+def room_of_first_lanes(mask: ir.Expression) -> Dim | None:
+    """How many lanes from the first on a mask has set, unbounded, which sets no others; None for any other mask."""
+    if not isinstance(mask, ir.Compare) or mask.op != "lt":
+        return None
+    room, stride = room_of_lanes(mask) or (None, 0)
+    return room if stride == 1 else None
 
 
 def uniform_index(value: ir.Expression) -> Dim | None:

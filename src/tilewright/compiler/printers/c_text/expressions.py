@@ -37,7 +37,12 @@ from tilewright.compiler.kernel.ir import (
     Transposed,
     Unary,
 )
-from tilewright.compiler.kernel.lanes import has_lanes, is_call, room_of_first_lanes
+from tilewright.compiler.kernel.lanes import (
+    has_lanes,
+    is_call,
+    room_of_first_lanes,
+    room_of_lanes,
+)
 from tilewright.compiler.kernel.rewrite import parts
 from tilewright.compiler.printers.c_text.definitions import Definitions
 from tilewright.compiler.printers.c_text.functions import Functions
@@ -263,9 +268,9 @@ class Expressions:
         return self.v.cast(Value(f"{function}({texts})", a.dtype, a.lanes), node.dtype)
 
     def _compare(self, node: Compare) -> Value:
-        prefix = self._prefix(node)
-        if prefix is not None:
-            return prefix
+        small = self._of_lanes(node)
+        if small is not None:
+            return small
         if node.left.dtype.is_bool:
             left, right = self._masks(node.left, node.right, node.lanes)
             if node.lanes > 1:  # true is -1 there
@@ -275,23 +280,28 @@ class Expressions:
             right = self._wide(node.right, node.lanes)
         return self.v.compared(_SIGNS[node.op], left, right)
 
-    def _prefix(self, node: Compare) -> Value | None:
-        """`index + lane < bound` by a comparison of small numbers, not of wide indices."""
-        room = room_of_first_lanes(node)
-        if room is None:
+    def _of_lanes(self, node: Compare) -> Value | None:
+        """`index + stride * lane < bound`, or another comparison, by one of small numbers, not of wide indices."""
+        found = room_of_lanes(node)
+        if found is None:
             return None
-        lanes = node.left.lanes
-        count = self._count_of(room, lanes)
+        (room, stride), lanes = found, node.left.lanes
+        counts = room_of_first_lanes(node) is not None
+        # What is farther from the lanes than one step is as good as one step.
+        far = (lanes - 1) * stride
+        count = self._kept(room, 0 if counts else min(far, 0) - 1, max(far, 0) + 1)
         wide = self.v.splat(Value(f"(int32_t){count}", dtypes.i32), lanes)
-        mask = self.v.compared("<", self.v.iota(dtypes.i32, lanes, 1), wide)
-        return mask._replace(first=count)
+        mask = self.v.compared(
+            _SIGNS[node.op], self.v.iota(dtypes.i32, lanes, stride), wide
+        )
+        return mask._replace(first=count) if counts else mask
 
-    def _count_of(self, room: Dim, lanes: int) -> str:
-        """How many of `lanes` there is room for."""
-        if isinstance(room, int):
-            return str(min(max(room, 0), lanes))
-        least = self.indices.extreme("max", self.indices.dim(room), "0")
-        return self.indices.extreme("min", least, str(lanes))
+    def _kept(self, dim: Dim, least: int, most: int) -> str:
+        """A number kept between two limits."""
+        if isinstance(dim, int):
+            return str(min(max(dim, least), most))
+        above = self.indices.extreme("max", self.indices.dim(dim), str(least))
+        return self.indices.extreme("min", above, str(most))
 
     def _select(self, node: Select) -> Value:
         condition = self._operand(node.condition, node.lanes)

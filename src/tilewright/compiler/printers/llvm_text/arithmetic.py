@@ -99,6 +99,14 @@ class Arithmetic:
         type_ = vector(value.type, lanes)
         if not value.text.startswith("%"):
             return Value(splat_text(value.text, value.type, lanes), type_)
+        if value.type == "i1" and self.can.slow_masks:
+            # As wide as what it is joined with: LLVM would make narrow vectors of all, and widen these again.
+            number = self.convert("sext", value, "i32")
+            return self.compare(
+                "icmp slt",
+                self.splat(number, lanes),
+                Value("zeroinitializer", vector("i32", lanes)),
+            )
         pure = self.writer.pure
         single = pure(type_, f"insertelement {type_} poison, {value}, i64 0", value)
         mask = f"<{lanes} x i32> zeroinitializer"

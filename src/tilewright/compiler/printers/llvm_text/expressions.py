@@ -39,7 +39,7 @@ from tilewright.compiler.kernel.ir import (
     Transposed,
     Unary,
 )
-from tilewright.compiler.kernel.lanes import has_lanes, is_call, room_of_first_lanes
+from tilewright.compiler.kernel.lanes import has_lanes, is_call, room_of_lanes
 from tilewright.compiler.printers.llvm_text import interleave
 from tilewright.compiler.printers.llvm_text.arithmetic import Abilities, Arithmetic
 from tilewright.compiler.printers.llvm_text.conversions import Conversions
@@ -67,6 +67,8 @@ _INTEGER_VERBS: Final = {
 _ORDERED: Final = {
     "eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge",
 }  # fmt: skip
+_STRICT: Final = {"le": ("slt", 1), "ge": ("sgt", -1)}
+"""Comparisons that vectors lack, as others with a number that is so much larger."""
 _FLOAT_INTRINSICS: Final = {"abs": "fabs", "sqrt": "sqrt"}
 _ROUNDINGS: Final = {
     "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc",
@@ -330,9 +332,9 @@ class Expressions:
         return self.a.binary("add", self.a.binary("mul", a, b), c)
 
     def _compare(self, node: Compare) -> Value:
-        prefix = self._prefix(node)
-        if prefix is not None:
-            return prefix
+        small = self._of_lanes(node)
+        if small is not None:
+            return small
         dtype = node.left.dtype
         if dtype.is_float:
             left, right = (
@@ -345,18 +347,20 @@ class Expressions:
         sign = "" if node.op in ("eq", "ne") else "s" if _signed(dtype) else "u"
         return self.a.compare(f"icmp {sign}{node.op}", left, right)
 
-    def _prefix(self, node: Compare) -> Value | None:
-        """`index + lane < bound` as a comparison of small constants with one scalar."""
-        room = room_of_first_lanes(node)
-        if room is None:
+    def _of_lanes(self, node: Compare) -> Value | None:
+        """`index + stride * lane < bound`, or another comparison, as one of small constants with one scalar."""
+        found = room_of_lanes(node)
+        if found is None:
             return None
-        lanes, count = node.left.lanes, self.indices.value(room)
-        bounded = self.writer.call("i64", "llvm.smin.i64", count, Value(str(lanes), "i64"))
-        bounded = self.writer.call("i64", "llvm.smax.i64", bounded, Value("0", "i64"))
-        short = self.writer.pure("i32", f"trunc {bounded} to i32", bounded)
-        return self.a.compare(
-            "icmp slt", self.a.iota(lanes, 1, "i32"), self.a.splat(short, lanes)
-        )
+        (room, stride), lanes = found, node.left.lanes
+        verb, step = _STRICT.get(node.op, (f"s{node.op}", 0))
+        verb = verb if node.op not in ("eq", "ne") else node.op
+        # What is farther from the lanes than one step is as good as one step.
+        far = (lanes - 1) * stride
+        least = min(far, 0) - (0 if verb == "slt" else 1)
+        bound = self.indices.short(room + step, least, max(far, 0) + 1)
+        iota = self.a.iota(lanes, stride, "i32")
+        return self.a.compare(f"icmp {verb}", iota, self.a.splat(bound, lanes))
 
     def _select(self, node: Select) -> Value:
         if is_call(node.if_true):

@@ -13,7 +13,7 @@ from typing import Final, final
 from tilewright.base import symbolic
 from tilewright.base.record import record
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import Buffer, Kernel, Space
+from tilewright.compiler.kernel.ir import Buffer, Kernel, Space, Store, walk
 from tilewright.compiler.kernel.local_memory import (
     check_stack,
     local_elements,
@@ -22,6 +22,7 @@ from tilewright.compiler.kernel.local_memory import (
 from tilewright.compiler.kernel.rewrite import fixed_buffers
 from tilewright.compiler.printers.llvm_text.body_summary import summarize
 from tilewright.compiler.printers.llvm_text.expressions import Expressions
+from tilewright.compiler.printers.llvm_text.first_lanes import MOST_STORES
 from tilewright.compiler.printers.llvm_text.registers import Registers, plan_registers
 from tilewright.compiler.printers.llvm_text.statements import Statements
 from tilewright.compiler.printers.llvm_text.types import Value, constant_text, memory_type
@@ -153,7 +154,11 @@ class _Function:
         for i, parameter in enumerate(self.kernel.parameters):
             pointer = self._read(self._element(table, "ptr", i), "ptr", 8)
             self.expressions.memory.bases[parameter.buffer] = pointer
-        self.expressions.memory.fixed = fixed_buffers(self.kernel)
+        memory = self.expressions.memory
+        memory.fixed = fixed_buffers(self.kernel)
+        stored = (x for x in walk(self.kernel.body) if isinstance(x, Store) and x.mask)
+        masked = sum(x.buffer.space is not Space.REGISTER for x in stored)
+        memory.stores_pieces = memory.a.can.slow_masks and masked <= MOST_STORES
 
     def _workgroup_id(self, axis: str) -> Value:
         """Which workgroup this is along an axis."""

@@ -10,7 +10,7 @@ expressions of this room.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError
@@ -23,6 +23,7 @@ from tilewright.compiler.printers.llvm_text.divisions import Divisions
 from tilewright.compiler.printers.llvm_text.types import Value, number
 from tilewright.compiler.printers.llvm_text.writer import FunctionWriter, Scope
 
+_MOST_I32: Final = (1 << 31) - 1
 SHARED_FROM = 3
 """From so many pointers with one step on, they share an integer induction variable."""
 
@@ -86,6 +87,22 @@ class Indices:
         if total is None:
             return number(dim.constant)
         return self.add(total, number(dim.constant)) if dim.constant else total
+
+    def kept(self, dim: Dim, least: int, most: int) -> Value:
+        """`dim` as an i32 operand, kept between two limits of 32 bits."""
+        (low, high), value = self.interval(dim), self.value(dim)
+        if high is None or high > most:
+            value = self.writer.call("i64", "llvm.smin.i64", value, number(most))
+        if low is None or low < least:
+            value = self.writer.call("i64", "llvm.smax.i64", value, number(least))
+        return self.writer.pure("i32", f"trunc {value} to i32", value)
+
+    def short(self, dim: Dim, least: int, most: int) -> Value:
+        """`dim` as an i32 operand, kept between two limits if 32 bits may not hold it."""
+        low, high = self.interval(dim)
+        if low is not None and high is not None and max(-low, high) <= _MOST_I32:
+            least, most = low, high
+        return self.kept(dim, least, most)
 
     def _terms(self, dim: Expr) -> list[Value]:
         """The terms of a polynomial, outermost first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
+from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import (
     Buffer,
@@ -19,8 +20,9 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Store,
 )
-from tilewright.compiler.kernel.lanes import has_lanes, known_first_lanes
+from tilewright.compiler.kernel.lanes import has_lanes, room_of_first_lanes
 from tilewright.compiler.printers.llvm_text.arithmetic import Arithmetic
+from tilewright.compiler.printers.llvm_text.first_lanes import store_first_lanes
 from tilewright.compiler.printers.llvm_text.indices import Indices
 from tilewright.compiler.printers.llvm_text.places import (
     asking,
@@ -41,7 +43,7 @@ from tilewright.compiler.printers.llvm_text.writer import FunctionWriter, Masked
 _SHORTENED: Final = ("i8", "i16", "i32")
 """What longer integers may have been shortened to."""
 _MASKABLE: Final = {"float": 4, "double": 8, "i32": 4, "i64": 8}
-"""The sizes of elements of which x86 stores some of a vector."""
+"""The sizes of elements of which x86 reads and stores some of a vector without AVX-512."""
 MAX_WIDE_STRIDE: Final = 8
 """Up to this stride, whole vectors are read and shuffled instead of single elements."""
 
@@ -76,6 +78,7 @@ class Memory:
         self.bases: dict[Buffer, Value] = {}
         self.fixed: frozenset[Buffer] = frozenset()
         self.slots: dict[Slot, Value] = {}
+        self.stores_pieces: bool = False
 
     # --- loads -----------------------------------------------------------------------------
 
@@ -117,13 +120,16 @@ class Memory:
             return self._load_uniform(node, dim, mask)
         near = 1 < node.stride <= MAX_WIDE_STRIDE and node.stride < node.lanes
         if mask is not None:
-            whole = near and self.a.can.masks
-            return (
-                self._load_strided(node, dim, mask)
-                if whole
-                else self._gather(node, dim, mask)
-            )
+            if near and self._reads_some(node.buffer.dtype):
+                return self._load_strided(node, dim, mask)
+            return self._gather(node, dim, mask)
         return self._load_strided(node, dim, None) if near else self._load_lanes(node, dim)
+
+    def _reads_some(self, dtype: DType) -> bool:
+        """Whether the target reads some elements of a vector in one instruction."""
+        return self.a.can.masks or (
+            self.a.can.slow_masks and memory_type(dtype) in _MASKABLE
+        )
 
     def address(self, buffer: Buffer, dim: Dim) -> Value:
         """The address of an element."""
@@ -378,11 +384,23 @@ class Memory:
                 value = self._in_register(value)
             count = None
             if self.a.can.slow_masks and node.mask is not None and node.stride == 1:
-                count = known_first_lanes(node.mask)
-            if count is None:
+                count = self._first_lanes(node.mask)
+            if isinstance(count, int):
+                self._store_first(buffer, dim, value, count)
+            elif count is None:
                 self._store_vector(buffer, dim, value, mask)
             else:
-                self._store_first(buffer, dim, value, count)
+                place = self.address(buffer, dim)
+                store_first_lanes(self.a, value, place, memory_type(buffer.dtype), count)
+
+    def _first_lanes(self, mask: Expression) -> int | Value | None:
+        """How many lanes from the first on a mask has set; None for any other mask, for lanes that have no half, and where too many are stored."""
+        room, lanes = room_of_first_lanes(mask), mask.lanes
+        if isinstance(room, int):
+            return min(max(room, 0), lanes)
+        if room is None or lanes & (lanes - 1) or not self.stores_pieces:
+            return None
+        return self.indices.kept(room, 0, lanes)
 
     def _store_first(self, buffer: Buffer, dim: Dim, value: Value, count: int) -> None:
         """The first lanes of a vector, in ever shorter ones: sooner than under a mask."""

@@ -15,6 +15,7 @@ from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import (
     AccessMode,
+    Binary,
     Buffer,
     Compare,
     For,
@@ -26,6 +27,7 @@ from tilewright.compiler.kernel.ir import (
     Parameter,
     Store,
 )
+from tilewright.compiler.printers.llvm_text.first_lanes import MOST_STORES
 from tilewright.compiler.printers.llvm_text.function import emit_kernel
 
 pytestmark = needs_x86
@@ -102,3 +104,41 @@ def rows_of_first_lanes(x: Buffer, out: Buffer) -> Kernel:
     parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.READ_WRITE))
     body = tuple(For(Symbol("v"), 8, (row,), LoopKind.VECTOR) for row in rows)
     return Kernel("k", parameters, (), (), body)
+
+
+@pytest.mark.parametrize(("level", "narrow"), [("v3", False), ("v4", True)])
+def test_what_holds_for_all_lanes_is_as_wide_as_a_mask_of_lanes(
+    level: str, narrow: bool
+) -> None:
+    """AVX2 has masks of whole elements: one of bits would be widened for each load."""
+    x, out = Buffer("x", f32, (8, 8)), Buffer("out", f32, (8, 8))
+    row, lane, limit = symbol("i"), symbol("v"), symbol("N", 1)
+    below, left = (Compare("lt", Index(at), Index(limit)) for at in (row, lane))
+    value = Load(x, (row, lane), mask=Binary("and", below, left, dtypes.bool_))
+    vector = For(Symbol("v"), 8, (Store(out, (row, lane), value),), LoopKind.VECTOR)
+    parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.READ_WRITE))
+    body = (For(Symbol("i"), 8, (vector,)),)
+    kernel = Kernel("k", parameters, (Symbol("N", 1),), (), body)
+    target = Target.level(level)
+    text = emit_kernel(lower(kernel, target), target).text
+    assert ("insertelement <8 x i1>" in text) == narrow
+    arrays = [np.arange(64, dtype=np.float32).reshape(8, 8) for _ in range(2)]
+    if target in targets_here():
+        assert_same(kernel, arrays, {"N": 5}, target=target)
+
+
+@pytest.mark.parametrize(
+    ("level", "stores", "masked"),
+    [("v3", MOST_STORES, 0), ("v3", MOST_STORES + 1, MOST_STORES + 1), ("v4", 2, 2)],
+)
+def test_few_stores_of_first_lanes_are_in_pieces_where_masks_take_long(
+    level: str, stores: int, masked: int
+) -> None:
+    x, out = Buffer("x", f32, (COUNT,)), Buffer("out", f32, (stores * COUNT,))
+    body = [Store(out, (place + n * COUNT,), Load(x, (place,))) for n in range(stores)]
+    kernel, target = kernel_of(x, [out], body), Target.level(level)
+    text = emit_kernel(lower(kernel, target), target).text
+    assert text.count("call void @llvm.masked.store") == masked
+    if target in targets_here():
+        arrays = [np.arange(b.shape[0], dtype=np.float32) for b in (x, out)]
+        assert_same(kernel, arrays, target=target)

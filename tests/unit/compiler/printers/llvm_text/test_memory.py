@@ -127,12 +127,23 @@ def test_a_strided_load_under_a_mask_reads_what_the_mask_allows(stride, dtype, t
     assert_same(kernel, arrays, target=target)
 
 
-def test_where_vectors_have_masks_a_strided_load_is_no_gather():
-    kernel, _ = window_over_the_ends(2, f32)
-    for level, gathers in (("v3", True), ("v4", False)):
-        target = Target.level(level)
-        text = emit_kernel(lower(kernel, target), target).text
-        assert ("masked.gather" in text) == gathers, level
+@pytest.mark.parametrize(
+    ("level", "dtype", "gathers"),
+    [
+        ("v2", f32, True),
+        ("v3", f32, False),
+        ("v3", dtypes.i8, True),
+        ("v4", dtypes.i8, False),
+    ],
+    ids=str,
+)
+def test_where_some_of_a_vector_is_read_at_once_a_strided_load_is_no_gather(
+    level, dtype, gathers
+):
+    kernel, _ = window_over_the_ends(2, dtype)
+    target = Target.level(level)
+    text = emit_kernel(lower(kernel, target), target).text
+    assert ("masked.gather" in text) == gathers
 
 
 def strided_store_under_a_mask(stride, dtype):
