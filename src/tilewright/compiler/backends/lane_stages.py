@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import Stage, lowering_stage
-from tilewright.compiler.lowering.decide import decide
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.lowering.decide import decide, tests_places
 from tilewright.compiler.lowering.expand_casts import expand_casts
 from tilewright.compiler.lowering.flatten import flatten
 from tilewright.compiler.lowering.fuse_multiply_add import fuse_multiply_add
@@ -20,6 +21,12 @@ from tilewright.compiler.lowering.simplify import simplify
 from tilewright.compiler.lowering.transpose import transpose
 from tilewright.compiler.lowering.unroll import unroll
 from tilewright.compiler.lowering.vectorize import vectorize
+
+
+def _unrolled(kernel: Kernel) -> Kernel:
+    """Only with copies of its own does each step know more of its places than all steps do."""
+    copies = unroll(kernel)
+    return decide(copies, masks=True) if tests_places(kernel.body) else copies
 
 
 def lane_stages(
@@ -55,7 +62,11 @@ def lane_stages(
         ),
         *fused,
         lowering_stage("vectorize", "VECTOR loops are lanes", vectorize),
-        lowering_stage("unroll", "UNROLL loops are copies", unroll),
+        lowering_stage(
+            "unroll",
+            "UNROLL loops are copies, of which each tests only what is not known of its places",
+            _unrolled,
+        ),
         lowering_stage(
             "transpose",
             "strided vectors side by side are blocks, transposed in registers",

@@ -1,17 +1,19 @@
-"""Decide conditions from the loops and conditions around them.
+"""Decide conditions and masks from the loops and conditions around them.
 
     for k in range(n // 4):                      for k in range(n // 4):
         if 4*k + 3 < n: …                   ->       …
 
 Bounds of symbols are numbers; here the extents are expressions.  A condition is `d <= 0` of some
 index `d`: loop variables are replaced by their last value where `d` grows with them, and by 0 where it
-falls, and what enclosing conditions say is subtracted.  Requires: bounded symbols (`flatten`).  Called
-by `machine`.
+falls, and what enclosing conditions say is subtracted.  What loads test is decided for each step that is written out,
+in all lanes.  Requires: bounded symbols (`flatten`).  Called by `machine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import final
 
 from tilewright.base import dtypes, symbolic
@@ -20,43 +22,62 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import facts_where
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import with_inner
-from tilewright.compiler.kernel.rewrite import buffers_written, loads, payloads, with_body
+from tilewright.compiler.kernel.lanes import room_of_lanes
+from tilewright.compiler.kernel.rewrite import (
+    Rewriter,
+    buffers_written,
+    loads,
+    payloads,
+    with_body,
+)
+from tilewright.compiler.lowering.simplify import fold
 
 
 @final
 @record
 class _Known:
-    """What holds at a statement: loops around it, outermost first, and indices `<= 0`."""
+    """What holds at a statement: loops around it, outermost first, and indices `<= 0`; and whether `masks` are decided."""
 
     loops: tuple[tuple[str, Dim], ...] = ()
     facts: tuple[Dim, ...] = ()
+    masks: bool = False
 
 
-def decide(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel without conditions that always or never hold."""
-    return with_body(kernel, _body(kernel.body, _Known()))
+def decide(kernel: ir.Kernel, *, masks: bool = False) -> ir.Kernel:
+    """The kernel without conditions that always or never hold; and without `masks` of loads that always do."""
+    return with_body(kernel, _body(kernel.body, _Known(masks=masks)))
+
+
+def tests_places(body: Sequence[ir.Statement]) -> bool:
+    """Whether a load asks where it is before it reads."""
+    return any(load.mask is not None for load in loads(body))
 
 
 def _body(body: Sequence[ir.Statement], known: _Known) -> ir.Body:
-    return tuple(new for old in body for new in _statement(old, known))
+    settle = Rewriter(expression=partial(_settled, known))
+    return tuple(new for old in body for new in _statement(old, known, settle))
 
 
-def _statement(statement: ir.Statement, known: _Known) -> Sequence[ir.Statement]:
+def _statement(
+    statement: ir.Statement, known: _Known, settle: Rewriter
+) -> Sequence[ir.Statement]:
     if isinstance(statement, ir.For):
         return (_loop(statement, known),)
     if not isinstance(statement, ir.If):
-        return (statement,)
-    condition = _condition(statement.condition, known)
+        asks = known.masks and tests_places((statement,))
+        return settle.body((statement,)) if asks else (statement,)
+    condition = settle.expression(statement.condition)
     if isinstance(condition, ir.Const):
         return _body(statement.body, known) if condition.value else ()
-    found = tuple(fact for fact in _facts(condition) if _is_fixed(fact, statement.body))
-    inside = _Known(known.loops, (*known.facts, *found))
+    said = (low - high for low, high in facts_where(condition))
+    found = tuple(fact for fact in said if _is_fixed(fact, statement.body))
+    inside = replace(known, facts=(*known.facts, *found))
     return (ir.If(condition, _body(statement.body, inside)),)
 
 
 def _loop(loop: ir.For, known: _Known) -> ir.Statement:
     runs = ((loop.var.name, loop.extent),) if _is_fixed(loop.extent, loop.body) else ()
-    inside = _Known((*known.loops, *runs), known.facts)
+    inside = replace(known, loops=(*known.loops, *runs))
     return with_inner(loop, _body(loop.body, inside))
 
 
@@ -72,37 +93,27 @@ def _is_fixed(dim: Dim, body: Sequence[ir.Statement]) -> bool:
 # --- conditions --------------------------------------------------------------------------------
 
 
-def _condition(value: ir.Expression, known: _Known) -> ir.Expression:
+def _settled(known: _Known, value: ir.Expression) -> ir.Expression:
     """`value`, with the parts that are decided left out."""
-    if isinstance(value, ir.Binary) and value.op == "and" and value.dtype.is_bool:
-        left, right = _condition(value.left, known), _condition(value.right, known)
-        for one, other in ((left, right), (right, left)):
-            if isinstance(one, ir.Const):
-                return other if one.value else one
-        if left is value.left and right is value.right:
-            return value
-        return ir.Binary("and", left, right, value.dtype, value.lanes)
-    if isinstance(value, ir.Compare):
-        difference = _difference(value)
-        if difference is not None:
-            holds = _surely(difference, known)
-            if holds or _surely(1 - difference, known):
-                return ir.Const(holds, dtypes.bool_)
-    return value
+    if isinstance(value, ir.Compare) and value.left.dtype is dtypes.i64:
+        # Rarely is nothing of a load there: it is not worth the time to ask for each.
+        ways = _differences(value)[: 1 if known.masks else 2]
+        for holds, difference in zip((True, False), ways, strict=False):
+            if _surely(difference, known):
+                return ir.Const(holds, dtypes.bool_, value.lanes)
+    return fold(value)
 
 
-def _facts(value: ir.Expression) -> tuple[Dim, ...]:
-    """The indices that are at most 0 where `value` holds."""
-    if isinstance(value, ir.Binary) and value.op == "and":
-        return (*_facts(value.left), *_facts(value.right))
-    difference = _difference(value) if isinstance(value, ir.Compare) else None
-    return () if difference is None else (difference,)
-
-
-def _difference(value: ir.Compare) -> Dim | None:
-    """The index `d` with which the comparison says `d <= 0`."""
-    said = facts_where(value) if value.left.dtype is dtypes.i64 else ()
-    return said[0][0] - said[0][1] if len(said) == 1 else None
+def _differences(value: ir.Compare) -> tuple[Dim, ...]:
+    """The indices that are at most 0 where the comparison holds, in all lanes, and where it does not, of one."""
+    among = room_of_lanes(value)
+    if among is None:
+        apart = [low - high for low, high in facts_where(value)]
+        return (apart[0], 1 - apart[0]) if len(apart) == 1 else ()
+    room, stride = among
+    least, most = sorted((0, (value.left.lanes - 1) * stride))
+    all_hold = {"lt": most + 1 - room, "ge": room - least}
+    return (all_hold[value.op],) if value.op in all_hold else ()
 
 
 def _surely(difference: Dim, known: _Known) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim, Symbol, symbol
@@ -20,14 +21,16 @@ from tilewright.compiler.kernel.ir import (
     Index,
     Kernel,
     Load,
+    LoopKind,
     Parameter,
     Statement,
     Store,
     walk,
 )
-from tilewright.compiler.kernel.rewrite import as_index
+from tilewright.compiler.kernel.rewrite import as_index, loads
 from tilewright.compiler.lowering.decide import decide
 from tilewright.compiler.lowering.flatten import flatten
+from tilewright.compiler.lowering.vectorize import vectorize
 
 f32 = dtypes.f32
 n = symbol("n", 1)
@@ -128,3 +131,45 @@ def test_what_a_condition_found_in_memory_does_not_outlive_a_store_there():
     change = Store(OUT, (0,), added)
     again = where(below, change)
     assert conditions_left(where(below, change, again)) == 2
+
+
+X = Buffer("x", f32, (n,))
+
+
+def masks_left(around: Expression, step: int, shift: int) -> int:
+    """How many loads ask for their place where four lanes read `step` apart in a picture of open size, and `around` holds."""
+    place = i * 4 * step + j * step + shift
+    inside = Binary("and", compare("ge", place, 0), compare("lt", place, n), dtypes.bool_)
+    store = Store(OUT, (i * 4 + j,), Load(X, (place,), mask=inside))
+    lanes = For(Symbol("j"), 4, (store,), LoopKind.VECTOR)
+    body = loop("i", n // 4, where(around, lanes))
+    parameters = (Parameter(X, AccessMode.READ), Parameter(OUT, AccessMode.READ_WRITE))
+    kernel = Kernel("k", parameters, (Symbol("n", 1),), (), (body,))
+    result = decide(vectorize(flatten(kernel)), masks=True)
+    for size in (1, 4, 7, 8, 16, 33):
+        x = np.arange(1, size + 1, dtype=np.float32)
+        want, got = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        evaluate(kernel, [x, want], {"n": size})
+        evaluate(result, [x, got], {"n": size})
+        np.testing.assert_array_equal(got, want)
+    return sum(load.mask is not None for load in loads(result.body))
+
+
+@pytest.mark.parametrize(
+    ("shift", "limit", "left"), [(0, 0, 0), (1, 1, 0), (2, 1, 1), (-1, 0, 1), (1, 0, 1)]
+)
+def test_lanes_that_lie_inside_as_a_condition_says_test_no_place(
+    shift: int, limit: int, left: int
+) -> None:
+    assert masks_left(compare("le", i * 4 + 4 + limit, n), 1, shift) == left
+
+
+@pytest.mark.parametrize(("last", "left"), [(7, 0), (6, 1)])
+def test_the_last_of_lanes_apart_decides_for_all(last: int, left: int) -> None:
+    assert masks_left(compare("lt", i * 8 + last - 1, n), 2, 0) == left
+
+
+def test_what_loads_test_stays_where_nothing_decides_it() -> None:
+    assert masks_left(compare("ge", i * 8, n), 2, 0) == 1
+    assert masks_left(compare("ge", n, 0), 1, 0) == 0, "the loop ends in front of the rest"
+    assert masks_left(compare("ge", n, 0), 1, 1) == 1
