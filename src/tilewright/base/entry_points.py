@@ -10,12 +10,14 @@ Source: PyPA, entry points specification.
 from __future__ import annotations
 
 import enum
-import importlib.metadata
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.record import record
+
+if TYPE_CHECKING:
+    import importlib.metadata
 
 _SHOWN: Final = 200
 
@@ -49,7 +51,7 @@ class EntryPoint:
 
         Raises: UserError naming the package, if that fails in any way.
         """
-        row = importlib.metadata.EntryPoint(self.name, self.value, self.group.value)
+        row = _reader().EntryPoint(self.name, self.value, self.group.value)
         try:
             with LATE_IMPORTS:
                 return row.load()
@@ -71,7 +73,7 @@ class EntryPoint:
 
 def list_entry_points(group: EntryPointGroup) -> tuple[EntryPoint, ...]:
     """All entry points of a group, by name; imports nothing."""
-    rows = importlib.metadata.entry_points(group=group.value)
+    rows = _reader().entry_points(group=group.value)
     found = {
         EntryPoint(group=group, name=row.name, value=row.value, package=_package(row))
         for row in rows
@@ -92,6 +94,13 @@ def find_entry_point(group: EntryPointGroup, name: str) -> EntryPoint | None:
             hint="remove all but one of them",
         )
     return found[0] if found else None
+
+
+def _reader():
+    """What reads metadata; it loads headers of mail and archives, for which only who asks should wait."""
+    with LATE_IMPORTS:
+        import importlib.metadata as reader  # noqa: PLC0415
+    return reader
 
 
 def _package(row: importlib.metadata.EntryPoint) -> str:

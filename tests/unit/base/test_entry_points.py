@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,3 +87,21 @@ def test_a_package_whose_metadata_is_gone_is_no_obstacle(site: Path) -> None:
     found = find_entry_point(KINDS, "kind")
     assert found is not None
     assert found.load() == 5
+
+
+def test_what_reads_metadata_is_loaded_when_somebody_asks() -> None:
+    program = (
+        "import sys\n"
+        "from tilewright.base.entry_points import EntryPointGroup, list_entry_points\n"
+        "print('importlib.metadata' in sys.modules)\n"
+        "list_entry_points(EntryPointGroup.MODULE_KINDS)\n"
+        "print('importlib.metadata' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["False", "True"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias, cast
 
+from tilewright.base.entry_points import EntryPointGroup, find_entry_point
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.options import wrong
@@ -107,12 +108,6 @@ def how_to_register(kind: str) -> str:
 
 def _installed_loader(kind: str) -> LoadFromBytes | None:
     with LATE_IMPORTS:
-        # Imported here: few kinds are unknown, and reading metadata takes long to import.
-        from tilewright.base.entry_points import (  # noqa: PLC0415
-            EntryPointGroup,
-            find_entry_point,
-        )
-
         row = find_entry_point(EntryPointGroup.MODULE_KINDS, kind)
         if row is None:
             return None
