@@ -98,7 +98,25 @@ def _are_apart(
     """Whether two accesses surely meet in no two iterations."""
     if _moves(a, changed) or _moves(b, changed):
         return False
-    return _are_numbered_apart(a, b) or distinct(a, b, shared) or disjoint(a, b, shared)
+    return (
+        _are_numbered_apart(a, b)
+        or _are_at_one_place(a, b, shared)
+        or distinct(a, b, shared)
+        or disjoint(a, b, shared)
+    )
+
+
+def _are_at_one_place(a: Access, b: Access, shared: Sequence[Symbol]) -> bool:
+    """Whether both have an index that moves with the only shared loop and with none inside of it: most pairs of lanes."""
+    if len(shared) != 1 or not a.lanes == b.lanes == 1:
+        return False
+    inside = [loop.var.name for loop in (*a.inner, *b.inner)]
+    for x, y in zip(a.indices, b.indices, strict=True):
+        factor, rest = symbolic.linear(x, shared[0].name) or (0, x)
+        moves = x == y and isinstance(factor, int) and factor != 0
+        if moves and not symbolic.opaques(x) and not _mentions(rest, inside):
+            return True
+    return False
 
 
 def _are_numbered_apart(a: Access, b: Access) -> bool:

@@ -273,6 +273,25 @@ def test_updates_with_one_operator_do_not_depend_on_each_other() -> None:
     assert update_operator(store) == "add"
 
 
+@pytest.mark.parametrize(
+    ("index", "is_carried"),
+    [
+        (lambda i, j: i, False),
+        (lambda i, j: 999 - i, False),
+        (lambda i, j: 3 * i + symbol("n", 0, 9), False),
+        (lambda i, j: j, True),
+        (lambda i, j: i + j, True),
+        (lambda i, j: symbol("n", 0, 9), True),
+    ],
+)
+def test_an_index_tells_iterations_apart_that_moves_with_them_and_nothing_inside(
+    index, is_carried: bool
+) -> None:
+    kernel = copy(index, 5, 3)
+    found = carried(find(kernel, "i"), scope=kernel.body)
+    assert (found is not None) == is_carried
+
+
 def test_a_buffer_written_first_is_private() -> None:
     kernel = privatize(fuse_nests(row_sums(), "i", "j"), "t", "i")
     assert [b.name for b in private_buffers(find(kernel, "i").body)] == ["t"]
