@@ -256,11 +256,15 @@ def with_body(
 
 def rename_loops(body: Sequence[ir.Statement], names: FreshNames) -> ir.Body:
     """A copy of `body` whose loop variables have fresh names (and their old bounds)."""
-    renamed: dict[str, Dim] = {}
-    for loop in loops(body):
-        fresh = names.fresh(loop.var.name)
-        renamed[loop.var.name] = symbolic.symbol(fresh, loop.var.lower, loop.var.upper)
-    return substitute(body, renamed)
+    return substitute(body, renamed(loops(body), names))
+
+
+def renamed(found: Iterable[ir.For], names: FreshNames) -> dict[str, Dim]:
+    """By the variable of a loop, one with a fresh name and the same bounds."""
+    variables = (loop.var for loop in found)
+    return {
+        x.name: symbolic.symbol(names.fresh(x.name), x.lower, x.upper) for x in variables
+    }
 
 
 # --- collecting ------------------------------------------------------------------------------

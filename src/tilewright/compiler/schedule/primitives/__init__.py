@@ -49,5 +49,8 @@ from tilewright.compiler.schedule.primitives.versions import (
 )
 from tilewright.compiler.schedule.primitives.versions import version as version
 from tilewright.compiler.schedule.primitives.versions import (
+    version_by_limits as version_by_limits,
+)
+from tilewright.compiler.schedule.primitives.versions import (
     version_of_sizes as version_of_sizes,
 )

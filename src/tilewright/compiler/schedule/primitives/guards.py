@@ -27,6 +27,7 @@ from tilewright.compiler.analysis.proofs import at_last, distinct, within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
+    Rewriter,
     as_symbol,
     dim_symbols,
     expression_symbols,
@@ -377,8 +378,18 @@ def settle_tests(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     outer = tree.find(kernel, loop)
     facts = tree.facts_at(kernel, outer)
     around = (*tree.enclosing_loops(kernel, outer), outer)
+    return tree.rewrite(kernel, outer, settled((outer,), facts, around))
 
-    def settled(value: ir.Expression) -> ir.Expression:
+
+def settled(
+    body: Sequence[ir.Statement],
+    facts: Sequence[Fact],
+    around: Sequence[ir.For],
+    dims: Mapping[str, Dim] | None = None,
+) -> ir.Body:
+    """`body`, with symbols replaced, without the tests that `facts` decide, or how far the loops `around` it go."""
+
+    def decided(value: ir.Expression) -> ir.Expression:
         if isinstance(value, ir.Compare):
             known = _decided(value, facts, around)
             return value if known is None else E.const(known, dtypes.bool_)
@@ -389,8 +400,7 @@ def settle_tests(kernel: ir.Kernel, loop: str) -> ir.Kernel:
             return statement.body if statement.condition.value else ()
         return statement
 
-    changed = map_body((outer,), expression=settled, statement=opened)
-    return tree.rewrite(kernel, outer, changed)
+    return Rewriter(dims=dims, expression=decided, statement=opened).body(body)
 
 
 def without_decided(value: ir.Expression) -> ir.Expression:
@@ -423,7 +433,13 @@ _OPPOSITE: Final = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
 
 def _follows(wanted: Fact, facts: Sequence[Fact], around: Sequence[ir.For]) -> bool:
     """Whether one of `facts`, or where loops end, says at least as much as `wanted`."""
-    low, high = wanted
-    apart = [at_last(low - high, around), *(low - high - (x - y) for x, y in facts)]
-    most = (symbolic.bounds(each)[1] for each in apart)
-    return any(bound is not None and bound <= 0 for bound in most)
+    behind = wanted[0] - wanted[1]
+    apart = (behind - (x - y) for x, y in facts)
+    return any(map(_is_never_positive, apart)) or _is_never_positive(
+        at_last(behind, around)
+    )
+
+
+def _is_never_positive(value: Dim) -> bool:
+    most = symbolic.bounds(value)[1]
+    return most is not None and most <= 0

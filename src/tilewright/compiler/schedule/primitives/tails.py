@@ -5,7 +5,7 @@ They copy code; values private to an iteration get their own buffers in each cop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeGuard, cast
 
 from tilewright.base import symbolic
@@ -24,12 +24,13 @@ from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
+    Rewriter,
+    StatementMap,
     dim_symbols,
     loops,
     map_body,
     payloads,
-    rename_loops,
-    replace_buffers,
+    renamed,
     stores,
 )
 from tilewright.compiler.schedule import tree
@@ -45,17 +46,21 @@ def copy_of(
     body: ir.Body,
     original: ir.Statement,
     names: FreshNames | None = None,
+    private: Sequence[ir.Buffer] | None = None,
+    statement: StatementMap | None = None,
 ) -> tuple[ir.Kernel, ir.Body]:
-    """`body`, made from `original`, with its own loop names and copies of its private buffers.
+    """`body`, made from `original`, with its own loop names and copies of its `private` buffers, by default those of an iteration.
 
-    Buffers that other code reads stay shared.  The kernel is that with the new buffers.
+    Buffers that other code reads stay shared.  The kernel is that with the new buffers.  `statement`: see `Rewriter`.
     """
     names = names or FreshNames.of(kernel)
+    private = private_buffers(body) if private is None else private
     own = {
         b: ir.Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
-        for b in only_inside(private_buffers(body), kernel.body, original)
+        for b in only_inside(private, kernel.body, original)
     }
-    copy = replace_buffers(rename_loops(body, names), own)
+    dims = renamed(loops(body), names)
+    copy = Rewriter(dims=dims, buffers=own, statement=statement).body(body)
     return tree.add_locals(kernel, own.values()), copy
 
 

@@ -7,6 +7,7 @@ making once.  No sum gets other terms.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -14,6 +15,7 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.analysis.accesses import Fact, facts_where
 from tilewright.compiler.analysis.proofs import in_bounds
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
@@ -25,8 +27,11 @@ from tilewright.compiler.kernel.rewrite import (
     is_target,
     loads,
     loops,
+    map_body,
     only_statement,
     rename_loops,
+    renamed,
+    stores,
 )
 from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import (
@@ -36,9 +41,10 @@ from tilewright.compiler.schedule.handles import (
     Piece,
     copy_piece,
 )
+from tilewright.compiler.schedule.primitives.guards import settled
 from tilewright.compiler.schedule.primitives.loops import dim_argument
 from tilewright.compiler.schedule.primitives.reduction import terms_of
-from tilewright.compiler.schedule.primitives.tails import copy_of
+from tilewright.compiler.schedule.primitives.tails import copy_of, guard_sides
 from tilewright.compiler.schedule.trace import primitive
 
 E: Final = Expressions
@@ -59,13 +65,101 @@ def version(
     Raises: ScheduleError for a size that is known, and for a loop of workgroups, whose number is that of all calls.
     """
     old = tree.find_inside(kernel, loop)
-    limit = dim_argument(kernel, size, tree.enclosing_loops(kernel, old))
-    if isinstance(limit, int):
-        raise ScheduleError(f"{limit} is known before a call")
+    limit = _open_size(kernel, size, tree.enclosing_loops(kernel, old))
     kernel, other = copy_of(kernel, (old,), old)
     large = ir.If(E.compare("ge", E.index(limit), E.index(least)), (old,))
     small = ir.If(E.compare("lt", E.index(limit), E.index(least)), other)
     return tree.rewrite(kernel, old, (large, small)), (WHOLE, copy_piece((old,), other))
+
+
+@primitive
+def version_by_limits(
+    kernel: ir.Kernel, loop: str, size: Dim | str, limits: Sequence[int]
+) -> ir.Kernel:
+    """Give a loop a code for sizes up to the first of some limits, one for those up to the next, and one for those behind the last.
+
+    In each, a loop that is written out has code of its own for the iterations that are there at all of its sizes, in which
+    nothing is asked, and none for those that are there at none.
+
+    rewrite:
+        if n <= 4: for i in m: unroll j in 4: if j < n: S(i, j)
+        ->
+        if n <= 4: if n <= 3: for i in m: unroll j in 3: if j < n: S(i, j)
+                   if n > 3: for i_2 in m: unroll j_2 in 3: S(i_2, j_2)
+                                           unroll j_3 in 1: if 3 + j_3 < n: S(i_2, 3 + j_3)
+
+    A call has one size, so only one of them runs in it, with temporaries of its own.
+
+    Raises: ScheduleError unless the size is made of those of a call, and for a loop of workgroups, whose number is that of all
+    calls.
+    """
+    old = tree.find_inside(kernel, loop)
+    limit = _open_size(kernel, size, ())
+    names = FreshNames.of(kernel)
+    own = [b for b in kernel.locals if b.space in (ir.Space.REGISTER, ir.Space.WORKGROUP)]
+    known = tree.facts_at(kernel, old)
+    code: list[ir.Statement] = []
+    for low, high in itertools.pairwise((None, *limits, None)):
+        above = () if low is None else (E.compare("ge", E.index(limit), E.index(low + 1)),)
+        below = () if high is None else (E.compare("le", E.index(limit), E.index(high)),)
+        condition = functools.reduce(E.and_, (*above, *below))
+        facts = (*known, *facts_where(condition))
+        ended = functools.partial(_ended, limit, facts, names)
+        if code:
+            kernel, copy = copy_of(kernel, (old,), old, names, own, ended)
+        else:
+            copy = map_body((old,), statement=ended)
+        code.append(ir.If(condition, copy))
+    return tree.rewrite(kernel, old, code)
+
+
+def _ended(
+    size: Dim, facts: Sequence[Fact], names: FreshNames, loop: ir.Statement
+) -> ir.Body:
+    """A loop that is written out as its iterations that are there at all sizes that `facts` allow, and those at some."""
+    step = _step_of(loop, size)
+    if not isinstance(loop, ir.For) or not isinstance(loop.extent, int) or step is None:
+        return (loop,)
+    said = (a for a, b in facts if b == size and isinstance(a, int))
+    least = max((0, symbolic.bounds(size)[0] or 0, *said))
+    limits = (b for a, b in facts if a == size and isinstance(b, int))
+    most = min((step * loop.extent, *limits))
+    whole = min(least // step, loop.extent)
+    found: list[ir.Statement] = []
+    for first, end in itertools.pairwise(
+        (0, whole, max(whole, -(-most // step)), loop.extent)
+    ):
+        if first == end:
+            continue
+        var = tree.loop_symbol(names.fresh(loop.var.name), end - first)
+        run = ir.For(var, end - first, (), loop.kind, loop.reduction)
+        dims = {loop.var.name: first + tree.reference(var)}
+        if found:
+            dims |= renamed(loops(loop.body), names)
+        part = settled(loop.body, ((least, size), (size, most)), (run,), dims)
+        if any(stores(part)):
+            found.append(tree.with_inner(run, part))
+    return tuple(found)
+
+
+def _step_of(loop: ir.Statement, size: Dim) -> int | None:
+    """How much of a size each iteration of a loop that is written out asks for; None where it is no such loop, or does not ask."""
+    if not isinstance(loop, ir.For) or loop.kind is not ir.LoopKind.UNROLL:
+        return None
+    for statement in ir.walk(loop.body):
+        sides = guard_sides(statement.condition) if isinstance(statement, ir.If) else None
+        split = symbolic.linear(sides[0], loop.var.name) if sides else None
+        if sides and split and sides[1] == size and isinstance(split[0], int):
+            return split[0] or None
+    return None
+
+
+def _open_size(kernel: ir.Kernel, size: Dim | str, around: Sequence[ir.For]) -> Dim:
+    """A size that only a call knows.  Raises: ScheduleError for one that is known before."""
+    limit = dim_argument(kernel, size, around)
+    if isinstance(limit, int):
+        raise ScheduleError(f"{limit} is known before a call")
+    return limit
 
 
 @primitive

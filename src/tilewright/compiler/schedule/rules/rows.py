@@ -16,7 +16,6 @@ from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.analysis.dependence import (
     lines_of_an_iteration,
@@ -47,6 +46,10 @@ _VECTORS: Final = 4
 _WRITTEN_OUT: Final = 16
 _ROWS_OF_A_LINE: Final = 4
 """Rows that keep a temporary in the same line of memory, at least: the first of them brings it near."""
+_IN_REGISTERS: Final = 8
+"""Vectors up to which rows of open length have code of their own: half of the registers that machines have at least."""
+_COUNTS: Final = (1, 2, 3, 4, 6)
+"""Vectors up to which such a row has code that it shares only with longer ones than the number before."""
 _SHORT_VECTORS: Final = 2
 """Vectors (of f32) up to which a row of open length is short: its passes take as long as those of four."""
 
@@ -138,14 +141,14 @@ class RowsSite:
 
     def apply(self, chosen: Rows, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
-        s, are_long = self.s, False
+        s, are_long, few = self.s, False, None
         if self.names:
             blocks, row = block(s, fuse_all(s, self.names), chosen.block)
             grid.commit(blocks)
             if row not in blocks and self._may_be_short(row):
                 are_long = self._across_rows(row)
                 if are_long:
-                    self._in_registers(row, chosen.written_out)
+                    few = self._in_registers(row, chosen.written_out)
         for each in self.passes:
             if _contiguous(find(s.kernel, each.var.name)):
                 if not are_long:
@@ -154,6 +157,9 @@ class RowsSite:
                     s, each.var.name, self.machine, chosen.written_out, is_parted=True
                 )
         keep_short_rows(s, self.machine)
+        if few is not None:
+            limits = [n * self._lanes for n in _COUNTS if n * self._lanes > self._most]
+            s.apply(do.version_by_limits, few, self.passes[0].extent, limits)
         length = estimate(self.passes[0].extent)
         s.note(f"rows: {len(self.passes)} passes of about {length} elements")
         return Outcome.ROWS
@@ -212,40 +218,36 @@ class RowsSite:
         s.note(f"rows: {lanes} rows of up to {most} elements side by side")
         return True
 
-    def _in_registers(self, row: str, written_out: int) -> None:
-        """Give rows of up to four vectors code of their own, as they have where their length is known: read once, and no loops.
+    def _in_registers(self, row: str, written_out: int) -> str | None:
+        """Give rows of up to eight vectors code of their own: read once, and no loops; the loop over them, if they have it.
 
-        Each number of vectors has its own: only the last of them has a mask.
+        As long as nothing else is known of their lengths, all vectors are asked how much of them there is.
         """
         s, length = self.s, self.passes[0].extent
         again = _read_again(find(s.kernel, row).body)
-        lanes = min(_lanes_along(p, self.machine) for p in self.passes)
-        least = self._most // lanes
-        if written_out < _VECTORS or least >= _VECTORS:
-            return
+        most = _IN_REGISTERS * self._lanes
+        if written_out < _VECTORS or self._most >= most:
+            return None
         before = s.kernel
         try:
-            for count in range(_VECTORS, least, -1):
-                *_, short = s.apply(do.version, row, length, count * lanes + 1)
-                if count < _VECTORS:
-                    self._keep_vectors(row, again, count + 1, lanes)
-                row = short[row]
-            self._keep_vectors(row, again, least + 1, lanes)
+            *_, short = s.apply(do.version, row, length, most + 1)
+            row = short[row]
+            for buffer in again:
+                s.attempt(do.keep_line, buffer, row, most)
+            for each in filter(_contiguous, _passes(find(s.kernel, row).body)):
+                s.apply(do.widen, each.var.name, most)
+                schedule_pass(s, each.var.name, self.machine, 0, is_wide=True)
         except ScheduleError as error:
             s.kernel = before
             s.note(f"rows of few vectors have no code of their own: {error.message}")
-            return
-        s.note(f"rows: up to {_VECTORS * lanes} elements stay in registers")
+            return None
+        s.note(f"rows: up to {most} elements stay in registers")
+        return row
 
-    def _keep_vectors(self, row: str, again: Sequence[str], count: int, lanes: int) -> None:
-        """Leave rows of so many vectors in registers, of which the last one may be no whole one."""
-        s, most = self.s, count * lanes
-        for buffer in again:
-            s.attempt(do.keep_line, buffer, row, most)
-        for each in filter(_contiguous, _passes(find(s.kernel, row).body)):
-            s.apply(do.widen, each.var.name, most)
-            wide = _Wide(each.extent, most - lanes, most)
-            schedule_pass(s, each.var.name, self.machine, _VECTORS, wide=wide)
+    @property
+    def _lanes(self) -> int:
+        """Lanes of the widest type of all passes."""
+        return min(_lanes_along(p, self.machine) for p in self.passes)
 
 
 def _read_again(body: Body) -> list[str]:
@@ -320,28 +322,18 @@ def _lanes_along(loop: For, machine: MachineModel) -> int:
     )
 
 
-@final
-@record
-class _Wide:
-    """How long rows are that a loop for the longest of them walks (`widen`): `length` elements, more than `above`, up to `most`."""
-
-    length: Dim
-    above: int
-    most: int
-
-
 def schedule_pass(
     s: Schedule,
     name: str,
     machine: MachineModel,
     written_out: int,
     *,
-    wide: _Wide | None = None,
+    is_wide: bool = False,
     is_parted: bool = False,
 ) -> None:
     """Lanes along one pass over a row, unless it is too short for them.
 
-    `wide`: the loop is longer than the row; None: it is as long.
+    `is_wide`: the loop may be longer than the row (`widen`).
     `is_parted`: what is left of several vectors, of a row of open length, has a mask on its last vector only.
     """
     loop = find(s.kernel, name)
@@ -371,8 +363,8 @@ def schedule_pass(
             s.kernel = before_all
             return
         starts.append(start)
-    if wide is not None:
-        _lanes_of_wide(s, inner, lanes, wide, machine)
+    if is_wide:
+        _lanes_of_wide(s, outer, inner, lanes, machine)
     elif is_parted:
         _lanes_of_parts(s, outer, inner, lanes)
     else:
@@ -384,26 +376,30 @@ def schedule_pass(
 
 
 def _lanes_of_wide(
-    s: Schedule, name: str, lanes: int, wide: _Wide, machine: MachineModel
+    s: Schedule, outer: str, inner: str, lanes: int, machine: MachineModel
 ) -> None:
-    """Vectors of a row: those that are whole in each such row without masks, the last one with.
+    """Vectors of a row, written out; each is asked how much of it there is.
 
-    Where a store to memory under a mask takes long, or a load of few bits, it has code without one for rows of whole vectors, if
-    the longest is one.
+    Where a store to memory under a mask takes long, or a load of few bits, whole ones have code without one.
     """
-    body = find(s.kernel, name).body
+    body = find(s.kernel, inner).body
     slow = [*stores(body), *(x for x in loads(body) if x.buffer.dtype.bits < f32.bits)]
-    vector, lane = cut(s, name, lanes, "v", "lane")
-    parts = [*s.apply(do.partition, vector, wide.above // lanes)]
     is_slow = any(x.buffer.space is Space.DEVICE for x in slow)
-    if wide.most % lanes == 0 and is_slow and not machine.has_masks:
-        last = parts.pop()
-        cases = s.apply(do.version, last[vector], wide.length, wide.most)
-        parts += map(last.then, cases)
-    for part in parts:
-        s.apply(do.settle_tests, part[vector])
-        s.apply(do.vectorize, part[lane])
-        s.apply(do.unroll, part[vector])
+    vector, lane = cut(s, inner, lanes, "v", "lane")
+    s.apply(do.unroll, s.apply(do.fuse, outer, vector))
+    _lanes_that_may_end(s, lane, has_whole=is_slow and not machine.has_masks)
+
+
+def _lanes_that_may_end(s: Schedule, lane: str, *, has_whole: bool) -> None:
+    """Make lanes of which some, or all, may not be there: with a mask, and if that `has_whole` ones, with code for these without."""
+    if has_whole:
+        whole, *last = (part[lane] for part in s.apply(do.specialize, lane, tail="guarded"))
+        s.apply(do.vectorize, whole)
+        if not last:
+            raise ScheduleError(f"all of '{lane}' is there, or none")
+        (lane,) = last
+        s.apply(do.shorten, lane, 0)
+    s.apply(do.vectorize, lane)
 
 
 def _lanes_of_parts(s: Schedule, outer: str, inner: str, lanes: int) -> None:
@@ -436,17 +432,11 @@ def _lanes_of_rest(s: Schedule, name: str, lanes: int) -> bool:
     try:
         vector, lane = cut(s, name, lanes, "v", "lane")
         s.apply(do.unroll, vector)
-        parts = s.apply(do.specialize, lane, tail="guarded")
-        if len(parts) == 2:  # otherwise bounds of the length tell which of them runs
-            whole, last = (part[lane] for part in parts)
-            s.apply(do.vectorize, whole)
-            s.apply(do.shorten, last, 0)
-            s.apply(do.vectorize, last)
-            return True
+        _lanes_that_may_end(s, lane, has_whole=True)
     except ScheduleError:
-        pass
-    s.kernel = before
-    return False
+        s.kernel = before
+        return False
+    return True
 
 
 def _adds_few(

@@ -9,16 +9,28 @@ import pytest
 from fakes.loop_nests import assert_same, product
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ScheduleError
-from tilewright.base.symbolic import Dim, floordiv, mod, symbol
+from tilewright.base.symbolic import Dim, Symbol, floordiv, mod, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Expression, For, If, Kernel, Space, walk
+from tilewright.compiler.kernel.ir import (
+    Expression,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Space,
+    walk,
+)
 from tilewright.compiler.kernel.rewrite import loops, stores
 from tilewright.compiler.schedule.primitives import (
     bind,
     precompute_factors,
+    privatize,
     split,
+    unroll,
     version,
+    version_by_limits,
     version_of_sizes,
+    widen,
 )
 
 Step = Callable[[KernelBuilder, Expression, Expression], Expression]
@@ -54,6 +66,66 @@ def test_a_loop_has_a_code_for_many_and_one_for_few(rows: int) -> None:
     assert [type(statement) for statement in changed.body] == [If, If]
     assert len({loop.var.name for loop in loops(changed.body)}) == len(loops(changed.body))
     assert_same(kernel, changed, {"M": rows})
+
+
+def summed(most: int) -> Kernel:
+    """`t = sum over k of x[i, k]; y[i] = t` of rows of open length, which loops of `most` iterations written out walk up to there."""
+    b = KernelBuilder("k")
+    m, n = symbol("M"), symbol("N", 1)
+    x = b.parameter("x", f32, (m, n))
+    y = b.result("y", f32, (m,))
+    t = b.temporary(f32, ())
+    with b.nest((m,), ("i",)) as (i,):
+        b.store(t, (), 0)
+        with b.reduce((n,), ("k",)) as (k,):
+            b.accumulate("add", t, (), b.load(x, (i, k)))
+        b.store(y, (i,), b.load(t, ()))
+    long_and_short = version(privatize(b.build(), "t", "i"), "i", "N", most + 1)
+    return unroll(widen(long_and_short, "k_2", most), "k_2")
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 9])
+def test_ranges_of_a_size_have_code_that_ends_with_them(length: int) -> None:
+    kernel = summed(6)
+    changed = version_by_limits(kernel, "i_2", "N", [2, 5])
+    written_out = [x for x in loops(changed.body) if x.kind is LoopKind.UNROLL]
+    asked = [any(isinstance(s, If) for s in x.body) for x in written_out]
+    pieces = [(x.extent, y) for x, y in zip(written_out, asked, strict=True)]
+    assert pieces == [(1, False), (1, True), (3, False), (2, True), (6, False)]
+    assert len({loop.var.name for loop in loops(changed.body)}) == len(loops(changed.body))
+    assert_same(kernel, changed, {"M": 3, "N": length})
+
+
+def test_each_range_of_a_size_has_temporaries_of_its_own() -> None:
+    changed = version_by_limits(summed(6), "i_2", "N", [2, 5])
+    short = [x for x in walk(changed.body) if isinstance(x, For) and "i" in x.var.name[:1]]
+    totals = [{x.buffer.name for x in stores(loop.body)} - {"y"} for loop in short]
+    assert len(totals) == len(set(map(frozenset, totals))) == 4
+
+
+def test_statements_that_no_size_decides_stay_in_all_iterations() -> None:
+    """A loop that is written out asks for some of what it does only."""
+    n = symbol("N", 1, 4)
+    b = KernelBuilder("k", (Symbol("N", 1, 4),))
+    x, y = b.parameter("x", f32, (2, 4)), b.result("y", f32, (2, 4))
+    with b.nest((2, 4), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 1)
+        with b.when(b.compare("lt", b.index(j), b.index(n))):
+            b.store(y, (i, j), b.load(x, (i, j)))
+    kernel = unroll(b.build(), "j")
+    changed = version_by_limits(kernel, "i", "N", [2])
+    for size in (1, 2, 3, 4):
+        assert_same(kernel, changed, {"N": size})
+
+
+def test_ranges_are_those_of_a_size_of_the_call() -> None:
+    with pytest.raises(ScheduleError, match="4 is known before a call"):
+        version_by_limits(product(4, 3), "i", 4, [2])
+    with pytest.raises(ScheduleError, match="unknown symbol 'i'"):
+        version_by_limits(product(symbol("M"), 3), "j", "i", [2])
+    kernel = bind(product(symbol("M"), 3), "i", "x")
+    with pytest.raises(ScheduleError, match="'i' is made of workgroups"):
+        version_by_limits(kernel, "i", "M", [2])
 
 
 def test_a_known_size_has_one_code() -> None:

@@ -353,31 +353,35 @@ def test_short_rows_of_16_bits_lie_side_by_side(machine: MachineModel) -> None:
 
 @pytest.mark.parametrize("machine", [V4, V3], ids=str)
 @pytest.mark.parametrize(("name", "attributes"), PASSES)
-def test_rows_of_open_length_up_to_four_vectors_are_read_once(
+def test_rows_of_open_length_up_to_eight_vectors_are_read_once(
     name: str, attributes: dict[str, object], machine: MachineModel
 ) -> None:
     naive = op_kernel(name, [(M, N)], (M, N), attributes)
     done = schedule(naive, machine)
     lanes = machine.lanes(f32)
-    assert f"up to {4 * lanes} elements stay in registers" in str(done.notes)
-    lines = {b.shape for b in done.locals if b.space is Space.REGISTER}
-    assert {(3 * lanes,), (4 * lanes,)} <= lines
-    for least in (2 * lanes, 3 * lanes, 4 * lanes):
-        for length in (least, least + 1, least + lanes - 1):
-            assert_same(naive, done, {"M": 2, "N": length}, exact=False)
+    assert f"up to {8 * lanes} elements stay in registers" in str(done.notes)
+    assert (8 * lanes,) in {b.shape for b in done.locals if b.space is Space.REGISTER}
+    for length in (n * lanes + more for n in (2, 3, 4, 6, 8) for more in (0, 1)):
+        assert_same(naive, done, {"M": 2, "N": length}, exact=False)
 
 
-def test_of_rows_in_registers_only_the_last_vector_has_a_mask() -> None:
-    """Where a store under one takes long, the last vector is stored without it in rows of whole vectors."""
+def test_of_rows_in_registers_only_vectors_that_may_end_are_asked() -> None:
+    """Where a store under a mask takes long, those that do not end have a store of their own."""
     naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1})
-    for machine, has_stores_of_whole_vectors in ((V4, False), (V3, True)):
-        done, lanes = schedule(naive, machine), machine.lanes(f32)
-        said = {name: [of for n, of in done.trace if n == name] for name, _ in done.trace}
-        assert {of["extent"] for of in said["widen"]} == {1, 3 * lanes, 4 * lanes}
-        assert {2, 3} <= {of["at"] for of in said["partition"]}
-        least = {of["least"] for of in said["version"]}
-        whole = {3 * lanes, 4 * lanes}
-        assert whole & least == (whole if has_stores_of_whole_vectors else set())
+    done = [schedule(naive, machine) for machine in (V4, V3)]
+    for kernel, lanes in zip(done, (16, 8), strict=True):
+        assert _limits(kernel) == [3 * lanes, 4 * lanes, 6 * lanes]
+        written_out = [x for x in loops(kernel.body) if x.kind is LoopKind.UNROLL]
+        asked = {x for x in written_out if any(isinstance(y, If) for y in walk(x.body))}
+        assert {x.extent for x in asked} == {1, 2, 4}
+        assert {2, 3, 4, 6} <= {x.extent for x in {*written_out} - asked}
+    cases = [[name for name, _ in kernel.trace].count("specialize") for kernel in done]
+    assert cases[0] < cases[1]
+
+
+def _limits(done: Kernel) -> object:
+    (found,) = (of["limits"] for name, of in done.trace if name == "version_by_limits")
+    return found
 
 
 @pytest.mark.thinned(3)
@@ -390,14 +394,11 @@ def test_of_rows_in_registers_only_the_last_vector_has_a_mask() -> None:
 def test_rows_of_16_bits_stay_in_registers_where_what_stores_them_has_more_lanes(
     name: str, attributes: dict[str, object], dtype: DType, machine: MachineModel
 ) -> None:
-    """Only of the longest such row is the last vector of 16 a whole one."""
     naive = op_kernel(name, [(M, N)], (M, N), attributes, dtype)
     done = schedule(naive, machine)
-    assert "up to 32 elements stay in registers" in str(done.notes)
-    least = {of["least"] for primitive, of in done.trace if primitive == "version"}
-    assert 32 in least
-    assert 24 not in least
-    for length in (1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40):
+    assert "up to 64 elements stay in registers" in str(done.notes)
+    assert _limits(done) == [24, 32, 48]
+    for length in (1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 48, 49, 63, 64):
         assert_same(naive, done, {"M": 2, "N": length}, exact=False)
 
 
@@ -407,7 +408,7 @@ def test_rows_of_whole_vectors_of_few_bits_are_loaded_without_masks() -> None:
     def cases(dtype: DType) -> int:
         naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}, dtype)
         done = schedule(naive, V3)
-        return sum(n == "version" and of["least"] == 32 for n, of in done.trace)
+        return [n for n, _ in done.trace].count("specialize")
 
     assert cases(f16) == cases(bf16) > cases(f32)
 
@@ -415,8 +416,8 @@ def test_rows_of_whole_vectors_of_few_bits_are_loaded_without_masks() -> None:
 def test_rows_of_an_open_length_below_one_vector_stay_in_registers() -> None:
     naive = op_kernel("reduce_max", [(M, N)], (M, 1), {"axes": (-1,)}, u8)
     done = schedule(naive, V3)
-    assert any(name == "partition" and of["at"] == 0 for name, of in done.trace)
-    for length in (1, 17, 31, 32, 33, 64, 100, 128, 129):
+    assert _limits(done) == [32, 64, 96, 128, 192]
+    for length in (1, 17, 31, 32, 33, 64, 100, 128, 129, 255, 256, 257):
         assert_same(naive, done, {"M": 2, "N": length})
 
 
