@@ -20,7 +20,7 @@ def passes_of_all():
     """Every pass, with small panels and tiles."""
     return standard_passes(
         choose_panel=lambda rows, columns, depth, dtype: 4,
-        choose_tile=lambda places, channels, filters, taps, groups, dtype: (
+        choose_tile=lambda places, channels, filters, taps, groups, dtype, steps: (
             2 if taps == 3 else 0
         ),
         choose_parts=lambda rows, columns, steps, *, products: 2 if steps > 4 else 0,

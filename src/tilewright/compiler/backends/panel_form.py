@@ -110,11 +110,12 @@ class TilesOf:
         taps: int,
         groups: int,
         dtype: DType,
+        steps: Sequence[int],
     ) -> int:
         """The tile of a convolution, or 0."""
-        return algorithms.winograd_tile(
-            self.machine, places, channels, filters, taps, groups, dtype, others=self.others
-        )
+        sizes = (channels, filters, taps, groups, dtype, tuple(steps))
+        layer = algorithms.Layer(tuple(places), *sizes)
+        return algorithms.winograd_tile(self.machine, layer, others=self.others)
 
 
 @final
@@ -208,7 +209,7 @@ def panel_form(
 
     Args:
         choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
-        choose_tile: (places, channels, filters, taps, groups, dtype of the sums) of a convolution to Winograd's tile, or 0.
+        choose_tile: (places, channels, filters, taps, groups, dtype of the sums, steps) of a convolution to Winograd's tile, or 0.
         choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
         choose_band: (rows, bytes of a row, bytes of the right operand) of a tensor between two sums to rows of a band, or 0.
         products: rows of `WORD_PRODUCTS` that the machine multiplies sooner than floats.

@@ -72,6 +72,12 @@ class Axis:
         """Where in the padded input `run` begins to read."""
         return self.first - run.shift - (run.count - 1) * self.step + self.begin
 
+    @staticmethod
+    def of_places(places: Dim, stride: int) -> Axis:
+        """So many places of each phase, which is an image of its own."""
+        run = Run(((),) * stride, 0)
+        return Axis(stride, 1, (run,), first=0, places=places, begin=0, end=0, drop=0)
+
     def one_phase_each(self) -> Axis:
         """The same with a run for every phase."""
         runs = tuple(Run((taps,), run.shift) for run in self.runs for taps in run.taps)

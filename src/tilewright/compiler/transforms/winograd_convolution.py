@@ -6,6 +6,7 @@ Which of them, the caller says (`choose_tile`): what a machine multiplies and mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, final
 
@@ -17,16 +18,18 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.shapes import ints_or
 from tilewright.compiler.ops.winograd import largest_sum
 from tilewright.compiler.passes import Emitter, Rewrites, need
 from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
 from tilewright.compiler.transforms.matching import constant_of
+from tilewright.compiler.transforms.phases import Axis, interleaved
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _MOST_OF_A_BYTE: Final = 255
-# (images, height and width of the result, channels and filters of a group, taps along each side, groups, dtype of the sums)
+# (images, height and width of the result, channels and filters of a group, taps along each side, groups, dtype of the sums, steps between taps)
 # -> results along each side of a tile; 0 for a convolution that sums its products directly
-ChooseTile = Callable[[Sequence[Dim], int, int, int, int, DType], int]
+ChooseTile = Callable[[Sequence[Dim], int, int, int, int, DType, Sequence[int]], int]
 
 
 @final
@@ -72,8 +75,8 @@ class WinogradConvolution(RewritePass):
         filters, channels, taps, _ = map(estimate, node.operand(1).type.shape)
         groups = node.number("groups")
         # For one image, so that an image of a batch has the bits that it has alone.
-        places = [1, *node.result.type.shape[1:3]]
-        return self.choose_tile(places, channels, filters // groups, taps, groups, dtype)
+        places, own = [1, *node.result.type.shape[1:3]], filters // groups
+        return self.choose_tile(places, channels, own, taps, groups, dtype, _steps(node))
 
 
 def _multiplied(
@@ -84,13 +87,58 @@ def _multiplied(
     emit: Emitter,
 ) -> Value:
     """A convolution in tiles of so many results; `widened` makes operands what is transformed."""
-    w, groups, places = node.operand(1), node.number("groups"), node.result.type.shape[:3]
+    w, groups, places = node.operand(1), node.number("groups"), _places(node)
     sizes = {"tile": tile, "taps": estimate(w.type.shape[2]), "groups": groups}
     padded = _padded(node, widened(node.operand()), places, tile, emit)
-    left = emit.op("winograd_input", [padded], sizes)
+    images = _apart(padded, _steps(node), emit)
+    left = emit.op("winograd_input", [images], sizes)
     right = emit.op("winograd_filter", [widened(w)], {"tile": tile, "groups": groups})
     products = emit.op("matmul", [left, right], product)
-    return emit.op("winograd_output", [products], {**sizes, "shape": places})
+    result = emit.op("winograd_output", [products], {**sizes, "shape": places})
+    return _together(result, _steps(node), node.result.type.shape, emit)
+
+
+# --- taps that skip places -------------------------------------------------------------------
+
+
+def _steps(node: Node) -> tuple[int, ...]:
+    """From a tap to the next, along either side."""
+    return ints_or(node.ints("dilations"), (1, 1))
+
+
+def _places(node: Node) -> tuple[Dim, ...]:
+    """Images, height and width of the result; places so many steps apart see the same taps, and are an image of their own."""
+    images, *sizes, _ = node.result.type.shape
+    steps = _steps(node)
+    pairs = zip(sizes, steps, strict=True)
+    return (images * math.prod(steps), *(symbolic.ceildiv(n, step) for n, step in pairs))
+
+
+def _apart(x: Value, steps: tuple[int, ...], emit: Emitter) -> Value:
+    """Channels-last images whose sides are whole steps, as images of places so many steps apart."""
+    if math.prod(steps) == 1:
+        return x
+    images, rows, columns, channels = x.type.shape
+    down, right = steps
+    sides = symbolic.floordiv(rows, down), symbolic.floordiv(columns, right)
+    split = emit.reshape(x, (images, sides[0], down, sides[1], right, channels))
+    moved = emit.op("transpose", [split], {"perm": (0, 2, 4, 1, 3, 5)})
+    return emit.reshape(moved, (images * down * right, *sides, channels))
+
+
+def _together(
+    x: Value, steps: tuple[int, ...], shape: Sequence[Dim], emit: Emitter
+) -> Value:
+    """Images of places so many steps apart as those of `shape`."""
+    if math.prod(steps) == 1:
+        return x
+    _, *places, filters = x.type.shape
+    split = emit.reshape(x, (shape[0], *steps, *places, filters))
+    axes = [Axis.of_places(*each) for each in zip(places, steps, strict=True)]
+    return interleaved(lambda _: split, axes, 1, 3, shape, emit)
+
+
+# --- which they are --------------------------------------------------------------------------
 
 
 def _can_be_in_points(node: Node) -> bool:
@@ -110,7 +158,7 @@ def _largest_sum(w: Value) -> int:
 
 
 def _has_square_filters(node: Node) -> bool:
-    """Whether a node is a convolution of images with square known filters, step by step."""
+    """Whether a node is a convolution of images with square known filters, at every place."""
     x, w = node.operand(0), node.operand(1)
     return (
         node.attributes["layout"] == "NHWC"
@@ -119,14 +167,15 @@ def _has_square_filters(node: Node) -> bool:
         and all(isinstance(size, int) and size > 0 for size in w.type.shape)
         and all(size != 0 for size in node.result.type.shape)
         and w.type.shape[2] == w.type.shape[3]
-        and all(s == 1 for s in (*node.ints("strides"), *node.ints("dilations")))
+        and all(s == 1 for s in node.ints("strides"))
         and constant_of(w) is not None
     )
 
 
 def _padded(node: Node, x: Value, places: Sequence[Dim], tile: int, emit: Emitter) -> Value:
-    """`x` with its padding, and more behind it until the last tiles are whole."""
+    """`x` with its padding, and more behind it until the last tiles are whole, of places as many steps apart as taps are."""
     top, left, bottom, right = node.ints("pads") or (0, 0, 0, 0)
-    rows, columns = (symbolic.ceildiv(d, tile) * tile - d for d in places[1:])
+    wanted = zip(places[1:], _steps(node), node.result.type.shape[1:3], strict=True)
+    rows, columns = (symbolic.ceildiv(n, tile) * tile * step - d for n, step, d in wanted)
     pads = (0, top, left, 0, 0, rows + bottom, columns + right, 0)
     return emit.op("pad", [x], {"pads": pads}) if any(p != 0 for p in pads) else x

@@ -13,6 +13,7 @@ from fakes.graphs import (
     run,
 )
 from tilewright.base.dtypes import f32
+from tilewright.base.symbolic import parse as parse_dim
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.passes import run_passes
 from tilewright.compiler.transforms import FoldConstants, WinogradConvolution
@@ -57,7 +58,7 @@ def test_the_machine_is_asked_about_one_group_and_how_many_there_are():
     asked = []
     choose = WinogradConvolution(choose_tile=lambda *sizes: asked.append(sizes) or 0)
     run([choose], conv("2, 9, 6, 6", "15, 2, 3, 3", "2, 7, 4, 15", ", groups = 3"))
-    assert asked == [([1, 7, 4], 2, 5, 3, 3, f32)], "one image of two"
+    assert asked == [([1, 7, 4], 2, 5, 3, 3, f32, (1, 1))], "one image of two"
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -69,6 +70,10 @@ def test_the_machine_is_asked_about_one_group_and_how_many_there_are():
         ((2, 6, 6, 1), (2, 4, 4, 4), ""),
         ((1, 3, 3, 2), (1, 1, 1, 4), ""),
         ((1, 5, 4, 3), (1, 6, 2, 4), ", pads = [2, 0, 1, 0]"),
+        ((2, 9, 9, 2), (2, 5, 5, 4), ", dilations = [2, 2]"),
+        ((1, 7, 10, 3), (1, 7, 6, 4), ", pads = [3, 1, 3, 1], dilations = [3, 3]"),
+        ((2, 5, 8, 1), (2, 3, 2, 4), ", dilations = [1, 3]"),
+        ((1, 4, 4, 2), (1, 4, 4, 4), ", pads = [6, 6, 6, 6], dilations = [6, 6]"),
     ],
 )
 def test_the_results_are_those_of_the_direct_sum(tile, x, y, pads, groups):
@@ -89,10 +94,6 @@ def test_the_results_are_those_of_the_direct_sum(tile, x, y, pads, groups):
     ("text", "reason"),
     [
         (conv("1, 9, 9, 3", "4, 3, 3, 3", "1, 4, 4, 4", ", strides = [2, 2]"), "strides"),
-        (
-            conv("1, 9, 9, 3", "4, 3, 3, 3", "1, 5, 5, 4", ", dilations = [2, 2]"),
-            "dilations",
-        ),
         (conv("1, 9, 9, 3", "4, 3, 3, 1", "1, 7, 9, 4"), "not square"),
         (conv("1, 9, 3", "4, 3, 3", "1, 7, 4"), "one axis"),
         (conv("1, 3, 9, 9", "4, 3, 3, 3", "1, 4, 7, 7", "", "NCHW"), "channels first"),
@@ -113,7 +114,23 @@ def test_images_may_be_of_any_size():
     assert str(graph.outputs[0].type) == "f32[N, H, W, 4]"
     ((places, *known),) = asked
     assert len(places) == 3
-    assert known == [3, 4, 3, 1, f32]
+    assert known == [3, 4, 3, 1, f32, (1, 1)]
+
+
+def test_places_as_far_apart_as_taps_are_images_of_their_own():
+    asked = []
+    choose = WinogradConvolution(choose_tile=lambda *sizes: asked.append(sizes) or 2)
+    dilated = ", pads = [2, 3, 2, 3], dilations = [2, 3]"
+    text = conv("N, H, W, 3", "4, 3, 3, 3", "N, H, W, 4", dilated)
+    text = text.replace("N: 1..", "N: 1.., H: 1.., W: 1..")
+    graph = parse(text)
+    run_passes(graph, [choose], held=EVERYTHING_HELD)
+    verify(graph)
+    assert str(graph.outputs[0].type) == "f32[N, H, W, 4]"
+    assert asked[0][-1] == (2, 3)
+    assert only(graph, "winograd_output").attributes["shape"][0] == parse_dim("6*N")
+    for dims in ({"N": 2, "H": 5, "W": 7}, {"N": 1, "H": 1, "W": 2}):
+        assert_same_results(parse(text), graph, tolerance=1e-5, dims=dims)
 
 
 def test_a_convolution_stays_where_the_machine_says_so():
@@ -125,11 +142,11 @@ def bytes_pass(tile, products=frozenset({"extended", "shorts"})):
     return WinogradConvolution(choose_tile=lambda *_: tile, products=products)
 
 
-def byte_conv(channels, weight):
+def byte_conv(channels, weight, window=SAME):
     return (
         f"graph @g(%x: u8[1, 9, 6, {channels}]) {{"
         f" %w: i8[5, {channels}, 3, 3] = constant {{value = i8[5, {channels}, 3, 3] splat {weight}}}"
-        f' %y: i32[1, 9, 6, 5] = conv(%x, %w) {{layout = "NHWC", dtype = i32{SAME}}} return %y }}'
+        f' %y: i32[1, 9, 6, 5] = conv(%x, %w) {{layout = "NHWC", dtype = i32{window}}} return %y }}'
     )
 
 
@@ -140,9 +157,10 @@ def test_bytes_become_16_bit_numbers_whose_products_are_exact():
     assert (left, right) == ("i16[36, 6, 7]", "i16[36, 7, 5]")
 
 
+@pytest.mark.parametrize("window", [SAME, ", pads = [2, 2, 2, 2], dilations = [2, 2]"])
 @pytest.mark.parametrize("tile", [2, 4])
-def test_the_results_of_bytes_are_those_of_the_direct_sum_exactly(tile):
-    graph = parse(byte_conv(13, 1))
+def test_the_results_of_bytes_are_those_of_the_direct_sum_exactly(tile, window):
+    graph = parse(byte_conv(13, 1, window))
     random = np.random.default_rng(0)
     weights = random.integers(-128, 128, (5, 13, 3, 3)).astype(np.int8)
     weights[0], weights[1] = -128, 127

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base.dtypes import DType, f32, i16
@@ -35,82 +36,43 @@ _WORKGROUPS: Final = 16
 """As many as keep the cores of most machines busy; the threads of a call are not known when code is made."""
 
 
-def winograd_tile(
-    machine: MachineModel,
-    places: Sequence[Dim],
-    channels: int,
-    filters: int,
-    taps: int,
-    groups: int = 1,
-    dtype: DType = f32,
-    *,
-    others: Sequence[MachineModel] = (),
-) -> int:
-    """Results along each side of a tile of a convolution with stride 1; 0: products are summed directly.
-
-    Few channels or filters, of which times are not known well, are summed directly.  Where `others` read the same filters,
-    no machine has its own choice: it is the one whose time, in that of a machine's own choice, is the least on the machine
-    that it suits worst; of open heights and widths, for the image that it suits worst (`_likely_places`).
-    Of bytes `machine` decides alone, as their choice is one of size, too.
-
-    `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.
-    `places`: images, height and width of the result, the latter two of any size; `channels` and `filters` of each of the groups, which
-    take equal times; `taps` along each side of a filter.
-    """
-    readers = () if dtype.is_integer else others
-    lanes = max(each.lanes(f32) for each in (machine, *readers))
-    if taps not in _SQUARES or min(channels, filters) < lanes:
-        return 0
-    times: list[Mapping[int, float]] = []
-    own: list[int] = []
-    for each in _likely_places(places, max(channels, filters) * groups):
-        layer = _Layer(each, channels, filters, taps, groups, dtype)
-        for reader in (machine, *readers):
-            times.append(layer.times(reader))
-            own.append(layer.own_tile(reader, times[-1]))
-    if len({*own}) == 1:
-        return own[0]
-
-    def worst(tile: int) -> float:
-        ratios = zip(times, own, strict=True)
-        return max(taken[tile] / taken[best] for taken, best in ratios)
-
-    return min((0, *own), key=worst)
-
-
-def _likely_places(places: Sequence[Dim], channels: int) -> list[tuple[int, ...]]:
-    """`places` for each of some likely images, where heights and widths are open.
-
-    Networks halve images where they double channels: pictures of 224 pixels a side, and of two and four times as many.
-    """
-    if all(isinstance(size, int) for size in places):
-        return [tuple(map(estimate, places))]
-    sides = [max(1, times * _PLACES_OF_A_CHANNEL // channels) for times in _LIKELY_SIZES]
-    return [tuple(n if isinstance(n, int) else side for n in places) for side in sides]
-
-
 @final
 @record
-class _Layer:
-    """A convolution whose filters may be kept in the domain; the parameters are those of `winograd_tile`."""
+class Layer:
+    """A convolution with stride 1 whose filters may be kept in Winograd's domain.
 
-    places: tuple[int, ...]
+    Attributes:
+        places: images, height and width of the result, the latter two of any size.
+        channels, filters: of each of the groups, which take equal times.
+        taps: along each side of a filter.
+        dtype: of the sums: f32, or i32 of words of two 16-bit numbers.
+        steps: from a tap to the next, down and right; places so many steps apart are moved, to be an image of their own.
+    """
+
+    places: tuple[Dim, ...]
     channels: int
     filters: int
     taps: int
-    groups: int
-    dtype: DType
+    groups: int = 1
+    dtype: DType = f32
+    steps: tuple[int, ...] = (1, 1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of `places`, estimated."""
+        return tuple(map(estimate, self.places))
 
     @property
     def depth(self) -> int:
         """Steps of a sum: of words, one multiplies two channels, and bytes are extended to as many if they are not in the domain."""
-        return -(-self.channels // 2) if self.dtype.is_integer else self.channels
+        channels = self.channels
+        return -(-channels // 2) if self.dtype.is_integer else channels
 
     def times(self, machine: MachineModel) -> dict[int, float]:
         """What a machine takes with each tile, and without one, by 0.  Unit: ns."""
         machine, row = machine.for_sums_of(self.dtype), self.groups * self.depth
         sums = self.taps**2 * self.depth
-        times = {0: _product_ns(machine, self.places, self.filters, sums, row)}
+        times = {0: _product_ns(machine, self.sizes, self.filters, sums, row)}
         for tile in _TILES:
             crowded = self._crowded_ns(machine, tile, row)
             times[tile] = self._winograd_ns(machine, tile) + crowded
@@ -143,16 +105,31 @@ class _Layer:
         """Along each side of a tile."""
         return tile + self.taps - 1
 
+    def _tile_counts(self, tile: int) -> list[int]:
+        """Along each side, of places so many steps apart."""
+        pairs = zip(self.sizes[1:], self.steps, strict=True)
+        return [-(-size // (step * tile)) for size, step in pairs]
+
     def _tile_count(self, tile: int) -> int:
-        images, *sizes = self.places
-        return images * math.prod(-(-size // tile) for size in sizes)
+        images = self.sizes[0] * math.prod(self.steps)
+        return images * math.prod(self._tile_counts(tile))
+
+    def _moving_ns(self, machine: MachineModel, tile: int) -> float:
+        """Time to bring places so many steps apart together, and their results back."""
+        if math.prod(self.steps) == 1:
+            return 0.0
+        counts, beyond = self._tile_counts(tile), self.taps - 1
+        read = math.prod(count * tile + beyond for count in counts) * self.channels
+        written = math.prod(count * tile for count in counts) * self.filters
+        each = self.sizes[0] * math.prod(self.steps) * self.groups
+        return machine.elements.pointwise * each * (read + written)
 
     def _winograd_ns(self, machine: MachineModel, tile: int) -> float:
         tiles, points = self._tile_count(tile), self._points(tile)
         product = _product_ns(machine, (tiles,), self.filters, self.depth, self.depth)
         transforms = _transform_ns(machine, tiles * self.depth, points, points)
         transforms += _transform_ns(machine, tiles * self.filters, points, tile)
-        return points * points * product + transforms
+        return points * points * product + transforms + self._moving_ns(machine, tile)
 
     def _crowded_ns(self, machine: MachineModel, tile: int, row: int) -> float:
         """Time that the pixels of a tile wait where they are too many for one set of the first level cache.
@@ -165,6 +142,49 @@ class _Layer:
             return 0.0
         vectors = self._tile_count(tile) * -(-self.depth // machine.lanes(f32))
         return vectors * pixels * machine.core.miss * machine.cycle_ns
+
+
+def winograd_tile(
+    machine: MachineModel, layer: Layer, *, others: Sequence[MachineModel] = ()
+) -> int:
+    """Results along each side of a tile of a convolution; 0: products are summed directly.
+
+    Few channels or filters, of which times are not known well, are summed directly.  Where `others` read the same filters,
+    no machine has its own choice: it is the one whose time, in that of a machine's own choice, is the least on the machine
+    that it suits worst; of open heights and widths, for the image that it suits worst (`_likely_places`).
+    Of bytes `machine` decides alone, as their choice is one of size, too.
+    """
+    readers = () if layer.dtype.is_integer else others
+    lanes = max(each.lanes(f32) for each in (machine, *readers))
+    if layer.taps not in _SQUARES or min(layer.channels, layer.filters) < lanes:
+        return 0
+    times: list[Mapping[int, float]] = []
+    own: list[int] = []
+    most = max(layer.channels, layer.filters) * layer.groups
+    for places in _likely_places(layer.places, most):
+        likely = replace(layer, places=places)
+        for reader in (machine, *readers):
+            times.append(likely.times(reader))
+            own.append(likely.own_tile(reader, times[-1]))
+    if len({*own}) == 1:
+        return own[0]
+
+    def worst(tile: int) -> float:
+        ratios = zip(times, own, strict=True)
+        return max(taken[tile] / taken[best] for taken, best in ratios)
+
+    return min((0, *own), key=worst)
+
+
+def _likely_places(places: Sequence[Dim], channels: int) -> list[tuple[int, ...]]:
+    """`places` for each of some likely images, where heights and widths are open.
+
+    Networks halve images where they double channels: pictures of 224 pixels a side, and of two and four times as many.
+    """
+    if all(isinstance(size, int) for size in places):
+        return [tuple(map(estimate, places))]
+    sides = [max(1, times * _PLACES_OF_A_CHANNEL // channels) for times in _LIKELY_SIZES]
+    return [tuple(n if isinstance(n, int) else side for n in places) for side in sides]
 
 
 def _product_ns(

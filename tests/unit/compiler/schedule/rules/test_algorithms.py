@@ -8,10 +8,11 @@ from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import algorithms
 from tilewright.compiler.schedule.rules.algorithms import (
+    Layer,
     joined_band,
     reduction_parts,
-    winograd_tile,
 )
 
 MACHINES = [
@@ -21,6 +22,10 @@ MACHINES = [
 
 
 MESH = MachineModel.of(Target.parse("x86_64 -mcpu=cascadelake"))
+
+
+def winograd_tile(machine, *sizes, others=(), **more):
+    return algorithms.winograd_tile(machine, Layer(*sizes, **more), others=others)
 
 
 def test_filters_that_memory_brings_slowly_are_not_made_larger() -> None:
@@ -181,3 +186,14 @@ def test_other_tensors_go_through_memory_as_a_whole(
     machine: MachineModel, rows: int, row_bytes: int, right_bytes: int
 ) -> None:
     assert joined_band(machine, rows, row_bytes, right_bytes) == 0
+
+
+def test_taps_that_skip_places_are_in_the_domain_where_enough_places_are_together():
+    chosen = {
+        (size, step): winograd_tile(
+            MACHINES[1], (1, size, size), 128, 128, 3, steps=(step, step)
+        )
+        for size, step in ((56, 2), (33, 12), (13, 12))
+    }
+    assert chosen[56, 2] == chosen[33, 12] == 4
+    assert not chosen[13, 12], "images of 2 x 2 are mostly what completes tiles"
