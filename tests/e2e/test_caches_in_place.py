@@ -85,6 +85,35 @@ def test_a_cache_that_is_updated_in_place_has_the_numbers_of_a_new_one(
             np.testing.assert_allclose(np.asarray(a, np.float32), b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_grouped_attention_appends_to_caches_of_a_stated_size_in_place() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> g '
+        "(float[2,1,20] q, float[2,1,10] k, float[2,1,10] v, float[2,2,R,5] past, "
+        "float[2,2,R,5] old, int32[2] last, int64[2,t] mask) "
+        "=> (float[2,1,20] y, float[2,2,R,5] present, float[2,2,R,5] new) {"
+        "n=Shape<start=1>(mask) total=Cast<to=6>(n) y,present,new=com.microsoft"
+        ".GroupQueryAttention<num_heads=4,kv_num_heads=2>(q,k,v,past,old,last,total) }"
+    )
+    compiled = tw.compile(model, threads=1)
+    keys, values = (ROWS.standard_normal((2, 2, 9, 5), np.float32) for _ in range(2))
+    for total in (1, 4, 5, 9):
+        feeds = {
+            name: ROWS.standard_normal((2, 1, size), np.float32)
+            for name, size in (("q", 20), ("k", 10), ("v", 10))
+        } | {
+            "last": np.array([total - 1, max(total - 3, 0)], np.int32),
+            "mask": np.ones((2, total), np.int64),
+        }
+        wanted = compiled.run({**feeds, "past": keys.copy(), "old": values.copy()})
+        caches = {"past": keys, "old": values}
+        found = compiled.run({**feeds, **caches}, {"present": keys, "new": values})
+        assert found["present"] is keys
+        assert np.array_equal(keys[0, :, total - 1], feeds["k"][0].reshape(2, 5))
+        for one, other in zip(found.values(), wanted.values(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize(
     "part",
     [lambda line: line[10:55], lambda line: line[:45], lambda line: line[45:]],

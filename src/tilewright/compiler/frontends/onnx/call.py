@@ -22,7 +22,7 @@ from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.attributes import AttributeReader
+from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.host import HostFunction, HostProgram
 from tilewright.compiler.frontends.onnx.tensors import BytesOutside, to_array, to_text
 from tilewright.compiler.frontends.onnx.values import (
@@ -44,6 +44,8 @@ KNOWN: Final = (
 FIXED_SIZE: Final = "give the size when compiling: input_shapes={'NAME': (1, 64, ...)}"
 # Imports a subgraph of the current node with these inputs; returns its outputs.
 Inline = Callable[[GraphProto, Sequence[Held]], list[Held]]
+# The sizes that the model states of a value, None for each of which it says nothing.
+StatedShape = Callable[[str], Sequence[Dim | None]]
 
 
 @final
@@ -98,6 +100,7 @@ class Call:
     draws: Draws
     storage: BytesOutside
     inline: Inline
+    stated_shape: StatedShape
     checkpoint: Checkpoint
     output_count: int = field(default=1)
     sizes: dict[int, Contents] = field(default_factory=dict[int, Contents])
@@ -150,6 +153,12 @@ class Call:
     def wants(self, index: int) -> bool:
         """Whether the model uses output `index`."""
         return index < len(self.node.output) and bool(self.node.output[index])
+
+    def stated_size(self, index: int, axis: int) -> Dim | None:
+        """The size of an axis of output `index` as the model states it; None where it does not."""
+        name = text_of(self.node.output[index]) if self.wants(index) else ""
+        shape = self.stated_shape(name)
+        return shape[axis] if axis < len(shape) else None
 
     # --- what the host does
 

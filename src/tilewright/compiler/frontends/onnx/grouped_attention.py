@@ -39,6 +39,7 @@ from tilewright.compiler.frontends.onnx.key_value_caches import (
 )
 from tilewright.compiler.frontends.onnx.movement import split
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.formats.plan.size_relations import at_most
 
 _KINDS: Final = ("NONE", "PER_TENSOR", "PER_CHANNEL")
 
@@ -128,19 +129,20 @@ def _lengths(call: Call, q: Tensor, past: Tensor | None) -> Lengths:
     """Without a cache nothing stands before; at a first call, whose rows are all there is, neither."""
     e, rows = call.maker, q.shape[2]
     total = _total(call)
+    room = _room(call, past, total)
     ends = e.cast(e.reshape(call.tensor(5), (q.shape[0], 1)), dtypes.i64)
     after = e.op("add", ends, e.scalar(1, dtypes.i64))
     given = call.optional(16)
     if given is not None:
         valid = e.cast(e.reshape(given, (q.shape[0], 1)), dtypes.i64)
-        return Lengths(rows, total, e.op("sub", after, valid), after)
+        return Lengths(rows, total, room, e.op("sub", after, valid), after)
     before = e.op("sub", ends, e.dim(rows - 1))
     if past is None or total == rows:
         before = e.op("mul", before, e.scalar(0, dtypes.i64))
     elif not _surely_more(total, rows):
         zero = e.scalar(0, dtypes.i64)
         before = e.op("where", is_first(e, total, rows), zero, before)
-    return Lengths(rows, total, before, after)
+    return Lengths(rows, total, room, before, after)
 
 
 def _total(call: Call) -> Dim:
@@ -150,6 +152,18 @@ def _total(call: Call) -> Dim:
         return total
     control.agree(call.maker, total, bias.shape[3], "keys")
     return bias.shape[3]
+
+
+def _room(call: Call, past: Tensor | None, total: Dim) -> Dim:
+    """Rows of the caches behind the call: of a model that states as many as before, all keys fit in those."""
+    if past is None:
+        return total
+    rows = past.shape[2]
+    is_kept = call.stated_size(1, 2) == rows and not call.flag("sliding_window_cache")
+    if not is_kept or _surely_more(total, rows):
+        return symbolic.maximum(rows, total)
+    call.maker.assume(*at_most(total, rows))
+    return rows
 
 
 def _surely_more(total: Dim, rows: Dim) -> bool:

@@ -128,6 +128,7 @@ class Importer:
         self._input_shapes: InputShapes | None = input_shapes
         self._input_values: InputValues = input_values or {}
         self._assumed: Assumptions | None = assumed
+        self._dimensions: Dimensions = Dimensions(())
 
     # --- the model
 
@@ -197,7 +198,7 @@ class Importer:
         for name in defaults_of(self.model.proto) & self._input_values.keys():
             del scope.names[name]
         inputs = [v for v in proto.input if text_of(v.name) not in scope.names]
-        dimensions = Dimensions(inputs, self._input_shapes, self._assumed)
+        self._dimensions = Dimensions(inputs, self._input_shapes, self._assumed)
         known = [text_of(v.name) for v in inputs]
         for name in self._input_values:
             if name not in known:
@@ -211,7 +212,7 @@ class Importer:
                 self._problem(None, name, ModelError(f"input '{name}' is listed twice"))
                 continue
             try:
-                held = self._input(proto_value, dimensions)
+                held = self._input(proto_value, self._dimensions)
             except TilewrightError as error:
                 error.message = f"input '{name}': {error.message}"
                 self._problem(None, name, error)
@@ -345,9 +346,13 @@ class Importer:
             name = text_of(raw)
             if not name or name in scope.names:
                 continue
-            is_outer = scope.parent is None and not scope.depth
-            info = self._types.get(name) if is_outer else None
+            info = self._stated(name, scope)
             scope.names[name] = Unknown() if info is None else self._stand_in(info)
+
+    def _stated(self, name: str, scope: Scope) -> ValueInfoProto | None:
+        """What the model states of a value of its graph; what it states inside of bodies is not looked at."""
+        is_outer = scope.parent is None and not scope.depth
+        return self._types.get(name) if is_outer else None
 
     def _stand_in(self, info: ValueInfoProto) -> Operand:
         """What stands for a value that nobody makes: its type, where the model states it."""
@@ -467,6 +472,7 @@ class Importer:
             draws=self.draws,
             storage=self.model.storage,
             inline=lambda graph, given: self._subgraph(graph, given, scope),
+            stated_shape=lambda name: self._dimensions.stated(self._stated(name, scope)),
             checkpoint=Checkpoint(self.maker.assumptions, self.problems, self.records),
             output_count=len(node.output),
         )

@@ -33,12 +33,14 @@ class Lengths:
     Attributes:
         rows: queries of each sequence.
         total: keys of the longest, those of this call among them; perhaps more than that.
+        room: rows of the cache behind the call.
         before: `[batch, 1]` tokens that each sequence had.
         after: `[batch, 1]` tokens that it has now.
     """
 
     rows: Dim
     total: Dim
+    room: Dim
     before: Tensor
     after: Tensor
 
@@ -159,8 +161,7 @@ def full_cache(e: NodeMaker, past: Tensor | None, new: Tensor, lengths: Lengths)
 
 def _joined(e: NodeMaker, past: Tensor | None, new: Tensor, lengths: Lengths) -> Tensor:
     """`[batch, heads, room, size]`."""
-    total = lengths.total
-    room = total if past is None else symbolic.maximum(past.shape[2], total)
+    room = lengths.room
     if past is not None and room == past.shape[2]:
         rows = e.unsqueeze(e.iota((1, lengths.rows), 1), (1, 3))
         places = e.op("add", rows, e.unsqueeze(lengths.before, (1, 3)))

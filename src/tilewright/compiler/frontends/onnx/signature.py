@@ -152,6 +152,16 @@ class Dimensions:
             )
         return tuple(w if isinstance(w, int) else self._symbol(w) for w in given)
 
+    def stated(self, value: ValueInfoProto | None) -> tuple[Dim | None, ...]:
+        """The sizes that a model states of a value, in those of its inputs; None: it says nothing of one."""
+        dims = () if value is None else value.type.tensor_type.shape.dim
+        return tuple(
+            int(dim.dim_value)
+            if dim.HasField("dim_value")
+            else self._params.get(_name_of(dim))
+            for dim in dims
+        )
+
     def _dim(self, dim: TensorShapeProto.Dimension, wanted: int | str, name: str) -> Dim:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             if dim.dim_value > MAX_DIM:

@@ -15,6 +15,7 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.grouped_attention import is_first, projected
 from tilewright.compiler.frontends.onnx.key_value_caches import Lengths, full_cache
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.formats.plan.size_relations import at_most
 
 
 def _sparse_attention(call: Call) -> list[Tensor]:
@@ -42,12 +43,13 @@ def _sparse_attention(call: Call) -> list[Tensor]:
 def _lengths(call: Call, q: Tensor) -> Lengths:
     """At a first call nothing stands before, whatever is padding."""
     e, rows = call.maker, q.shape[2]
-    total = call.one_size(7, "the number of keys", 1)
+    total, room = call.one_size(7, "the number of keys", 1), call.tensor(3).shape[2]
+    e.assume(*at_most(total, room))
     after = e.cast(e.reshape(call.tensor(8), (q.shape[0], 1)), dtypes.i64)
     before = e.op("sub", after, e.dim(rows))
     zero = e.scalar(0, dtypes.i64)
     before = e.op("where", is_first(e, total, rows), zero, before)
-    return Lengths(rows, total, before, after)
+    return Lengths(rows, total, room, before, after)
 
 
 def _seen(call: Call, lengths: Lengths) -> Tensor:

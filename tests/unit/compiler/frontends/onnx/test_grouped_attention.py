@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import tilewright
 from fakes import onnx_models
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import InputError, ModelError
+from tilewright.compiler.frontends.onnx import load
+from tilewright.compiler.graph.evaluator import evaluate
 
 RNG = np.random.default_rng(41)
 SHARED = {"num_heads": 4, "kv_num_heads": 2, "domain": "com.microsoft"}
@@ -218,6 +222,99 @@ def test_the_number_of_keys_may_be_data(name: str) -> None:
 def test_what_is_compiled_agrees_too(name: str) -> None:
     arrays, options = FORMS[name]
     check(arrays, constant=name != "one row", compiled=True, **options)
+
+
+KEPT: dict[str, tuple[Given, dict[str, object]]] = {
+    "room to spare": (operands(1, 5, [4]), {}),
+    "no room left": (operands(1, 6, [5]), {}),
+    "the first call": (operands(4, 4, [3, 1]), {}),
+    "a first call that fills it": (operands(6, 6, [5]), {}),
+    "several rows": (operands(3, 5, [4]), {}),
+    "sequences of several lengths": (operands(1, 6, [5, 2]), {}),
+    "packed": ([floats(2, 1, 128), None, None, *operands(1, 6, [5, 2])[3:]], {}),
+    "angles": (more(operands(1, 6, [5, 3]), **TABLES), {"do_rotary": 1}),
+    "a window": (operands(1, 6, [5, 3]), {"local_window_size": 4}),
+    "smooth": (operands(1, 6, [5, 3]), {"smooth_softmax": 1}),
+    "capped scores": (operands(1, 6, [5, 3]), {"softcap": 0.5}),
+    "a bias": (more(operands(1, 6, [5, 3]), at10=floats(1, 1, 1, 6)), {}),
+    "halves": ([a.astype(np.float16) if a.dtype == np.float32 else a
+                for a in operands(1, 6, [5, 3])], {}),
+    "bytes": (more(operands(1, 6, [5, 3], 6, np.int8), at12=SCALE, at13=SCALE * 2),
+              {**BY_TENSOR, "kv_cache_bit_width": 8}),
+}  # fmt: skip
+
+
+def as_stated(
+    arrays: Given, rows: int | str, later: int | str, **options: object
+) -> onnx.ModelProto:
+    """A node whose caches have so many rows before and behind it, as the model states them; how many keys there are is data."""
+    model = onnx_models.one_node(
+        "GroupQueryAttention", arrays, **SHARED, outputs=3, **options
+    )
+    for value in (*model.graph.input, *model.graph.output):
+        place = {"x3": rows, "x4": rows, "y1": later, "y2": later}.get(value.name)
+        if place is not None:
+            batch, heads, _, size = arrays[3].shape
+            code = helper.np_dtype_to_tensor_dtype(arrays[3].dtype)
+            value.CopyFrom(
+                helper.make_tensor_value_info(value.name, code, [batch, heads, place, size])
+            )
+    return model
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("name", KEPT)
+def test_a_cache_of_which_the_model_states_that_it_keeps_its_rows_is_written_in_place(
+    name: str,
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    arrays, options = KEPT[name]
+    for rows in (6, "rows"):
+        model = as_stated(arrays, rows, rows, **options)
+        graph = load(model)
+        names = [node.op for node in graph]
+        assert names.count("scatter_elements") == 2
+        assert "gather_nd" not in names
+        feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+        wanted = runtime.InferenceSession(
+            model.SerializeToString(), providers=["CPUExecutionProvider"]
+        ).run(None, feeds)
+        found = evaluate(graph, list(feeds.values()))
+        counts = [int(end) + 1 for end in arrays[5]]
+        queries = [min(arrays[0].shape[1], n) for n in counts]
+        loose = 20 if arrays[0].dtype == np.float16 else 1
+        for one, other in zip(
+            valid_parts(found, queries, counts),
+            valid_parts(wanted, queries, counts),
+            strict=True,
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-4 * loose, atol=1e-5 * loose)
+
+
+@pytest.mark.parametrize("rows", [6, "rows"])
+def test_a_call_whose_keys_do_not_fit_in_such_a_cache_is_refused(rows: int | str) -> None:
+    arrays = operands(1, 7, [6])
+    graph = load(as_stated(arrays, rows, rows))
+    with pytest.raises(InputError, match="is 7, expected at most 6"):
+        evaluate(graph, arrays)
+
+
+@pytest.mark.parametrize(
+    ("rows", "later", "kept", "options"),
+    [
+        ("rows", "more", 7, {}),
+        (6, 7, 7, {}),
+        (6, 6, 6, {"sliding_window_cache": 1, "local_window_size": 4}),
+    ],
+)
+def test_a_cache_that_the_model_does_not_keep_grows_or_moves_on(
+    rows: int | str, later: int | str, kept: int, options: dict[str, object]
+) -> None:
+    arrays = operands(1, 7, [6])
+    graph = load(as_stated(arrays, rows, later, **options))
+    found = evaluate(graph, arrays)
+    assert found[1].shape == (1, 2, kept, 16)
+    assert "scatter_elements" not in [node.op for node in graph]
 
 
 def test_heads_are_normalized_before_they_turn() -> None:
