@@ -6,8 +6,9 @@ model and runs it.  Here the methods are closures over the fields: a class takes
 that, an instance about half a microsecond more, until there are many: then `__init__` alone is written as
 source, and compiled.  `dataclasses.replace`, `fields` and `asdict` take records, too.
 
-A base class may have methods and class variables, but no fields.  Not here: order.  Called wherever loading a model
-passes, and by the compiler.
+A base class may have methods and class variables, but no fields; classes derived from a record have its fields and no
+more.  Not here: order, and `super()` without arguments in methods, which no class remade for its slots has.  Called
+wherever loading a model passes, and by the compiler.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
+from reprlib import recursive_repr
 from typing import Any, Final, NoReturn, TypeVar, cast, dataclass_transform, final, overload
 
 T = TypeVar("T")
 
 _REQUIRED: Final = object()
+_NAMES: Final = "__record_fields__"
+"""Where a record has the names of its fields: `__slots__` of a class derived from it are others."""
 _MANY: Final = 200
 """Instances whose making costs as much more as compiling an `__init__` for their class."""
 
@@ -70,7 +74,8 @@ def record(
         kw_only: instances are made with keywords only.
         frozen: fields are set once; where they are not, instances that are compared have no hash.
 
-    Raises: TypeError for a base class with fields, and for a field without a default behind one that has it.
+    Raises: TypeError for a base class with fields, or a record that is frozen where this one is not or the other way
+    round, and for a field without a default behind one that has it.
     """
     if cls is None:
         return lambda owner: _made(owner, eq=eq, kw_only=kw_only, frozen=frozen)
@@ -79,14 +84,14 @@ def record(
 
 def _made(cls: type[T], *, eq: bool, kw_only: bool, frozen: bool) -> type[T]:
     for base in cls.__mro__[1:]:
-        if vars(base).get("__slots__"):
+        if problem := _why_no_base(base, frozen=frozen):
             raise TypeError(
-                f"record '{cls.__qualname__}': its base '{base.__qualname__}' has fields"
+                f"record '{cls.__qualname__}': its base '{base.__qualname__}' {problem}"
             )
     names = tuple(
         name
         for name, annotation in cls.__annotations__.items()
-        if "ClassVar" not in str(annotation)
+        if not _is_class_variable(annotation)
     )
     given = vars(cls)
     defaults = {name: given.get(name, _REQUIRED) for name in names}
@@ -94,19 +99,46 @@ def _made(cls: type[T], *, eq: bool, kw_only: bool, frozen: bool) -> type[T]:
         _check_order(cls, defaults)
     left_out = {"__dict__", "__weakref__", *names}
     members = {name: value for name, value in given.items() if name not in left_out}
-    members["__slots__"] = names
+    members["__slots__"] = members[_NAMES] = names
     members["__qualname__"] = cls.__qualname__
     members["__match_args__"] = () if kw_only else names
     members["__dataclass_fields__"] = _Fields(defaults, kw_only=kw_only)
     methods: dict[str, object] = {**_METHODS, **(_FROZEN if frozen else {})}
     if eq:
         methods |= _comparison(names, has_hash=frozen)
+        if "__eq__" in given and given.get("__hash__") is None:
+            members.pop("__hash__", None)  # Python's, for a class that says what equals it
     members = methods | members
     # Slots belong to a class from its beginning: this is a new one.
     made: Any = type(cls)(cls.__name__, cls.__bases__, members)
     if "__init__" not in given:
         made.__init__ = _initializer(made, defaults, kw_only=kw_only)
     return cast("type[T]", made)
+
+
+def _why_no_base(base: type, *, frozen: bool) -> str | None:
+    """What errors say of a base class that no such record is derived from."""
+    held = vars(base)
+    slots: str | Sequence[str] = held.get("__slots__", ())
+    named: set[str] = {slots} if isinstance(slots, str) else {*slots}
+    if named - {"__dict__", "__weakref__"}:
+        return "has fields"
+    if "__dataclass_fields__" not in held:
+        return None
+    if _NAMES in held:
+        is_frozen = held.get("__setattr__") is _refuse_setting
+    elif dataclasses.fields(cast("Any", base)):
+        return "has fields"
+    else:
+        is_frozen = held["__dataclass_params__"].frozen
+    if is_frozen == frozen:
+        return None
+    return "is frozen" if is_frozen else "is not frozen"
+
+
+def _is_class_variable(annotation: object) -> bool:
+    """Whether it is `ClassVar`, as text or not, of whatever module and type."""
+    return str(annotation).partition("[")[0].rpartition(".")[2] == "ClassVar"
 
 
 def _check_order(cls: type, defaults: Mapping[str, object]) -> None:
@@ -206,12 +238,13 @@ def _comparison(names: tuple[str, ...], *, has_hash: bool) -> dict[str, object]:
 # --- methods that all records share ----------------------------------------------------------
 
 
-def _slots(self: object) -> tuple[str, ...]:
-    return cast("Any", self).__slots__
+def _names(self: object) -> tuple[str, ...]:
+    return getattr(self, _NAMES)
 
 
+@recursive_repr()
 def _repr(self: object) -> str:
-    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _slots(self))
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _names(self))
     return f"{self.__class__.__qualname__}({fields})"
 
 
@@ -226,11 +259,11 @@ def _refuse_deleting(self: object, name: str) -> NoReturn:
 
 
 def _state(self: object) -> list[object]:
-    return [getattr(self, name) for name in _slots(self)]
+    return [getattr(self, name) for name in _names(self)]
 
 
 def _restore(self: object, state: list[object]) -> None:
-    for name, value in zip(_slots(self), state, strict=True):
+    for name, value in zip(_names(self), state, strict=True):
         object.__setattr__(self, name, value)
 
 
@@ -261,24 +294,26 @@ def _a_field() -> dataclasses.Field[Any]:
 class _Fields:
     """`__dataclass_fields__` of a record, made when `dataclasses` asks for it."""
 
-    __slots__ = ("defaults", "kw_only")
+    __slots__ = ("defaults", "kw_only", "record")
 
     def __init__(self, defaults: Mapping[str, object], *, kw_only: bool) -> None:
         self.defaults: Final = defaults
         self.kw_only: Final = kw_only
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.record = owner
+
     def __get__(self, owner: object, kind: type) -> dict[str, dataclasses.Field[Any]]:
-        del owner
         fields: dict[str, dataclasses.Field[Any]] = {}
         for name, default in self.defaults.items():
             entry = copy(_a_field())
-            entry.name, entry.type = name, kind.__annotations__[name]
+            entry.name, entry.type = name, self.record.__annotations__[name]
             entry.kw_only = self.kw_only
             if type(default) is _Made:
                 entry.default_factory = default.make
             elif default is not _REQUIRED:
                 entry.default = default
             fields[name] = entry
-        # Instead of this: asked once per class.
-        cast("Any", kind).__dataclass_fields__ = fields
+        # Instead of this: asked once per class, whichever class derived from it was asked.
+        cast("Any", self.record).__dataclass_fields__ = fields
         return fields

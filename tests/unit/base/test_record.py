@@ -7,6 +7,8 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import typing
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -281,6 +283,113 @@ def test_a_base_with_fields_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"record '.*Wider': its base 'Wide' has fields"):
         record(Wider)
+
+
+class Marked:
+    """May be held weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_a_base_may_let_records_be_held_weakly() -> None:
+    @record
+    class Held(Marked):
+        size: int
+
+    held = Held(3)
+    assert weakref.ref(held)() is held
+
+
+def test_a_dataclass_with_fields_is_no_base() -> None:
+    class Tall(Twin):
+        height: int = 1
+
+    with pytest.raises(TypeError, match="its base 'Twin' has fields"):
+        record(Tall)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "is_so"), [(True, "is frozen"), (False, "is not frozen")]
+)
+def test_a_record_is_frozen_as_its_base_is(frozen: bool, is_so: str) -> None:
+    @record(frozen=frozen)
+    class Base:
+        kind: ClassVar[str] = "any"
+
+    class Other(Base):
+        size: int = 1
+
+    with pytest.raises(TypeError, match=f"'.*Base' {is_so}"):
+        record(frozen=not frozen)(Other)
+    assert repr(record(frozen=frozen)(Other)()).endswith("Other(size=1)")
+
+
+class Derived(Point):
+    """A record with a class variable more, derived the way users may."""
+
+    scale: ClassVar[int] = 3
+
+
+class Closed(Point):
+    """The same without room for attributes."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("kind", [Derived, Closed])
+def test_classes_derived_from_a_record_keep_its_fields(kind: type[Point]) -> None:
+    made = kind(1, 5)
+    assert [f.name for f in dataclasses.fields(kind)] == ["x", "y", "notes"]
+    assert dataclasses.replace(made, x=4) == kind(4, 5)
+    assert repr(made) == f"{kind.__name__}(x=1, y=5, notes={{}})"
+    assert copy.copy(made) == pickle.loads(pickle.dumps(made)) == made
+
+
+class ClassVariants:
+    """Named like a class variable, and none."""
+
+
+@record
+class Chosen:
+    """With a field of such a type, and all ways to write a class variable."""
+
+    several: ClassVar = 1
+    named: typing.ClassVar[int] = 2
+    variants: ClassVariants | None = None
+    listed: list[ClassVariants] = field(default_factory=list[ClassVariants])
+
+
+def test_only_class_variables_are_taken_for_such() -> None:
+    assert [f.name for f in dataclasses.fields(Chosen)] == ["variants", "listed"]
+
+
+@record
+class Loose:  # noqa: PLW1641 - what it is to show
+    """Says itself what equals it."""
+
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Loose) and self.name.lower() == other.name.lower()
+
+
+def test_a_record_that_says_what_equals_it_has_a_hash_as_a_dataclass_has() -> None:
+    assert Loose("A") == Loose("a")
+    assert hash(Loose("a")) == hash("a")
+
+
+@record(frozen=False, eq=False)
+class Link:
+    """May lead back to itself."""
+
+    name: str
+    following: Link | None = None
+
+
+def test_a_circle_is_printed_to_where_it_closes() -> None:
+    link = Link("a")
+    link.following = Link("b", link)
+    assert repr(link) == "Link(name='a', following=Link(name='b', following=...))"
 
 
 @record(frozen=False)
