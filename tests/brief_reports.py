@@ -2,7 +2,7 @@
 
 pytest-xdist sends six messages for each test: that it begins, a report of its setup, its call and its teardown, that it has
 ended, and that the next one may come.  They are written and read in Python, and take longer than pytest itself does with a
-small test.  What passed beside the call says nothing that is shown.  `conftest.py` calls this.
+small test.  What passed beside the call and wrote nothing says nothing that is shown.  `conftest.py` calls this.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ def report_briefly(config: pytest.Config) -> None:
     to know of it before the teardown.
     """
     asked = config.option
-    if not (asked.durations or asked.xmlpath or asked.maxfail):
+    # 0 durations are all of them.
+    if asked.durations is None and not (asked.xmlpath or asked.maxfail):
         config.pluginmanager.register(BriefReports())
 
 
 class BriefReports:
-    """Reports calls, and setups and teardowns that did not pass."""
+    """Reports calls, setups and teardowns that did not pass, and teardowns that wrote something."""
 
     @pytest.hookimpl(tryfirst=True)  # before pytest's own, which reports everything
     def pytest_runtest_protocol(
@@ -32,7 +33,14 @@ class BriefReports:
         """Run a test; what holds it to its time, or collects its warnings, stands around this as ever."""
         hook = item.ihook
         for report in runtestprotocol(item, log=False, nextitem=nextitem):
-            if report.when == "call" or not report.passed:
+            if report.when == "call" or not report.passed or _wrote_at_last(report):
                 hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+
+def _wrote_at_last(report: pytest.TestReport) -> bool:
+    """Whether a teardown has output, which is shown with the test's failure, but is in no other report of it."""
+    return report.when == "teardown" and any(
+        title.endswith(" teardown") for title, _ in report.sections
+    )

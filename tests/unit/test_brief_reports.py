@@ -26,12 +26,20 @@ def broken_teardown():
     raise ValueError("in the teardown")
 
 @pytest.fixture
+def chatty():
+    print("set up")
+    yield
+    print("torn down")
+
+@pytest.fixture
 def absent():
     pytest.skip("not here")
 
 @pytest.mark.parametrize("n", range(5))
 def test_passes(n): pass
 def test_fails(): assert 1 == 2, "as it is to"
+def test_fails_with_output(chatty): print("called"); assert 0
+def test_passes_with_output(chatty): print("called")
 def test_errs_before(broken_setup): pass
 def test_errs_behind(broken_teardown): pass
 def test_fails_and_errs(broken_teardown): assert not "twice"
@@ -70,7 +78,9 @@ class Options:
         self.plugins.append(plugin)
 
 
-@pytest.mark.parametrize("asked", [{"durations": 5}, {"xmlpath": "x.xml"}, {"maxfail": 1}])
+@pytest.mark.parametrize(
+    "asked", [{"durations": 5}, {"durations": 0}, {"xmlpath": "x.xml"}, {"maxfail": 1}]
+)
 def test_all_is_said_to_who_asks_for_it(asked: dict[str, object]) -> None:
     config = Options(**asked)
     report_briefly(config)
@@ -106,7 +116,14 @@ def test_a_run_counts_and_shows_the_same(tmp_path: Path) -> None:
     brief = words_of_run(tmp_path / "brief", briefly=True)
     assert brief == words_of_run(tmp_path / "whole", briefly=False)
     lines, failures = brief
-    counts = "3 failed, 7 passed, 2 skipped, 1 xfailed, 1 warning, 3 errors"
+    counts = "4 failed, 8 passed, 2 skipped, 1 xfailed, 1 warning, 3 errors"
     assert any(line.startswith(counts) for line in lines), lines
-    for said in ("as it is to", "in the setup", "in the teardown", "twice"):
+    for said in (
+        "as it is to",
+        "in the setup",
+        "in the teardown",
+        "twice",
+        "set up",
+        "torn down",
+    ):
         assert said in failures
