@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Opaque
 from tilewright.compiler.kernel import ir
+
+_FARTHEST_LANE: Final = (1 << 31) - 2
+"""Steps to the last lane that 32 bits hold, and one more on either side."""
+_FARTHEST_BOUND: Final = 1 << 62
+"""Distances that stay in 64 bits where sizes are added to them: those from the largest of all numbers do not."""
 
 
 def has_lanes(dim: Dim) -> bool:
@@ -20,7 +27,7 @@ def has_lanes(dim: Dim) -> bool:
 def room_of_lanes(node: ir.Compare) -> tuple[Dim, int] | None:
     """How far the bound lies behind the index in `index + stride * lane < bound`, or another comparison, and the stride.
 
-    None for what is no such comparison.
+    None for what is no such comparison, and where a bound or a lane is too far away to count the distance.
     """
     left = node.left
     if not isinstance(left, ir.Index) or left.dtype is not dtypes.i64:
@@ -28,7 +35,11 @@ def room_of_lanes(node: ir.Compare) -> tuple[Dim, int] | None:
     if left.lanes == 1 or left.stride == 0 or has_lanes(left.dim):
         return None
     limit = uniform_index(node.right)
-    return None if limit is None else (limit - left.dim, left.stride)
+    if limit is None or abs(left.stride) * left.lanes > _FARTHEST_LANE:
+        return None
+    room = limit - left.dim
+    known = room if isinstance(room, int) else room.constant
+    return (room, left.stride) if abs(known) <= _FARTHEST_BOUND else None
 
 
 def room_of_first_lanes(mask: ir.Expression) -> Dim | None:

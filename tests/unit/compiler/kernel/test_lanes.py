@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -37,18 +39,24 @@ BOUNDS = tuple(range(-23, 24)) + tuple(
     for bits in (31, 32, 40)
     for step in (-1, 0, 1)
 )
+FARTHEST = (-(1 << 63), 1 - (1 << 63), (1 << 63) - 2, (1 << 63) - 1)
 V3 = Target.level("v3")
 
 
-def compared(stride: int) -> tuple[Kernel, np.ndarray]:
+def compared(
+    stride: int, bounds: Sequence[int] = BOUNDS + FARTHEST
+) -> tuple[Kernel, np.ndarray]:
     """A row for every comparison with every bound, which a call counts from one far below."""
-    out = Buffer("out", dtypes.i32, (len(OPS) * len(BOUNDS) * LANES,))
+    out = Buffer("out", dtypes.i32, (len(OPS) * len(bounds) * LANES,))
     size, v = symbol("N", 0), symbol("v")
     one, zero = (Const(n, dtypes.i32) for n in (1, 0))
     rows: list[Store] = []
-    for row, (op, bound) in enumerate((op, b) for op in OPS for b in BOUNDS):
+    for row, (op, bound) in enumerate((op, b) for op in OPS for b in bounds):
+        is_near = bound not in FARTHEST  # what is added to it stays in 64 bits
         holds = Compare(
-            op, Index(v * stride + size), Index(size + bound if row % 2 else bound)
+            op,
+            Index(v * stride + size),
+            Index(size + bound if is_near and row % 2 else bound),
         )
         rows.append(Store(out, (row * LANES + v,), Select(holds, one, zero, dtypes.i32)))
     body = tuple(For(Symbol("v"), LANES, (row,), LoopKind.VECTOR) for row in rows)
@@ -59,7 +67,7 @@ def compared(stride: int) -> tuple[Kernel, np.ndarray]:
 @needs_x86
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
-@pytest.mark.parametrize("stride", [-2, -1, 1, 2, 3])
+@pytest.mark.parametrize("stride", [-2, -1, 1, 2, 3, 1 << 30])
 @pytest.mark.parametrize("size", [0, 5])
 def test_places_of_lanes_are_compared_with_bounds_of_64_bits(
     size: int, stride: int, target: Target
@@ -70,7 +78,7 @@ def test_places_of_lanes_are_compared_with_bounds_of_64_bits(
 
 @needs_cc
 @pytest.mark.slow
-@pytest.mark.parametrize("stride", [-1, 2])
+@pytest.mark.parametrize("stride", [-1, 2, 1 << 30])
 def test_c_compares_places_of_lanes_with_bounds_of_64_bits(stride: int) -> None:
     kernel, out = compared(stride)
     got, expected = out.copy(), out.copy()
@@ -81,7 +89,7 @@ def test_c_compares_places_of_lanes_with_bounds_of_64_bits(stride: int) -> None:
 
 @needs_x86
 def test_no_vector_of_wide_numbers_is_compared() -> None:
-    text = emit_kernel(lower(compared(2)[0], V3), V3).text
+    text = emit_kernel(lower(compared(2, BOUNDS)[0], V3), V3).text
     assert f"<{LANES} x i32>" in text
     assert "x i64>" not in text
 
@@ -94,6 +102,8 @@ def test_the_room_of_lanes_is_what_the_bound_lies_behind_the_first() -> None:
     bound = Index(symbol("N", 0) + 3, dtypes.i64, LANES)
     assert room_of_lanes(Compare("ge", place(2), bound)) == (4, 2)
     assert room_of_lanes(Compare("ge", place(0), bound)) is None
+    assert room_of_lanes(Compare("le", place(1), Const((1 << 63) - 1, dtypes.i64))) is None
+    assert room_of_lanes(Compare("le", place(1 << 29), bound)) is None
     # Numbers of other types wrap, or are rounded.
     assert room_of_lanes(Compare("lt", place(1, dtypes.i32), bound)) is None
 
