@@ -1,4 +1,4 @@
-"""Primitives on what calls have in common or not: version, version_of_sizes, precompute_factors.
+"""Primitives on what calls have in common or not: version, version_by_limits, version_of_sizes, precompute_factors.
 
 A size that only a call knows may decide which code is worth running; what iterations have in common may be worth
 making once.  No sum gets other terms.
@@ -90,9 +90,11 @@ def version_by_limits(
 
     A call has one size, so only one of them runs in it, with temporaries of its own.
 
-    Raises: ScheduleError unless the size is made of those of a call, and for a loop of workgroups, whose number is that of all
-    calls.
+    Raises: ScheduleError unless the size is made of those of a call and the limits rise, and for a loop of workgroups, whose
+    number is that of all calls.
     """
+    if not limits or any(low >= high for low, high in itertools.pairwise(limits)):
+        raise ScheduleError(f"{list(limits)} are no limits that rise")
     old = tree.find_inside(kernel, loop)
     limit = _open_size(kernel, size, ())
     names = FreshNames.of(kernel)
@@ -150,7 +152,7 @@ def _step_of(loop: ir.Statement, size: Dim) -> int | None:
         sides = guard_sides(statement.condition) if isinstance(statement, ir.If) else None
         split = symbolic.linear(sides[0], loop.var.name) if sides else None
         if sides and split and sides[1] == size and isinstance(split[0], int):
-            return split[0] or None
+            return split[0] if split[0] > 0 else None
     return None
 
 
@@ -191,7 +193,7 @@ def version_of_sizes(
     code: list[ir.Statement] = []
     parts: list[Piece] = []
     others: list[ir.Expression] = []
-    for number in numbers:
+    for number in dict.fromkeys(numbers):
         dims = _known_where(symbol.name, number, around)
         if dims is None:
             continue

@@ -118,6 +118,25 @@ def test_statements_that_no_size_decides_stay_in_all_iterations() -> None:
         assert_same(kernel, changed, {"N": size})
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_steps_that_ask_for_less_and_less_stay_together(size: int) -> None:
+    n = symbol("N", 1, 4)
+    b = KernelBuilder("k", (Symbol("N", 1, 4),))
+    x, y = b.parameter("x", f32, (2, 4)), b.result("y", f32, (2, 4))
+    with b.nest((2, 4), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 1)
+        with b.when(b.compare("lt", b.index(3 - j), b.index(n))):
+            b.store(y, (i, j), b.load(x, (i, j)))
+    kernel = unroll(b.build(), "j")
+    assert_same(kernel, version_by_limits(kernel, "i", "N", [2]), {"N": size})
+
+
+@pytest.mark.parametrize("limits", [[], [3, 3], [4, 2]])
+def test_limits_of_ranges_rise(limits: list[int]) -> None:
+    with pytest.raises(ScheduleError, match="no limits that rise"):
+        version_by_limits(product(symbol("M"), 3), "i", "M", limits)
+
+
 def test_ranges_are_those_of_a_size_of_the_call() -> None:
     with pytest.raises(ScheduleError, match="4 is known before a call"):
         version_by_limits(product(4, 3), "i", 4, [2])
@@ -167,6 +186,12 @@ def test_blocks_that_are_one_are_the_first() -> None:
     for part in known[:2]:
         used = [i for s in stores((part,)) for i in s.indices if not isinstance(i, int)]
         assert all("b" not in i.names for i in used)
+
+
+def test_a_number_that_is_named_twice_has_one_code() -> None:
+    kernel = product(symbol("M"), 3)
+    twice = version_of_sizes(kernel, "i", "M", (2, 2))
+    assert len(twice.body) == len(version_of_sizes(kernel, "i", "M", (2,)).body)
 
 
 def test_only_a_size_of_its_own_is_one_of_some_numbers() -> None:
