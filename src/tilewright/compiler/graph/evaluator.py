@@ -183,9 +183,8 @@ class _Binding:
         where = f"input '{value.name}', axis {axis}"
         if isinstance(known, int):
             if known != size:
-                raise InputError(
-                    f"has size {size}, expected {known} ({dim})", location=where
-                )
+                expected = f"{known}" if known == dim else f"{known} ({dim})"
+                raise InputError(f"has size {size}, expected {expected}", location=where)
             return
         free = symbolic.symbols(known)
         solved = _solve(known, size) if len(free) == 1 else None

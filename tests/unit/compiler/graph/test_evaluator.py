@@ -39,7 +39,7 @@ def test_inputs_go_by_order_or_by_name():
         ),
         (
             [np.ones((3, 2), np.float32), np.ones(3, np.float32)],
-            "'y', axis 0: has size 3, expe",
+            "'y', axis 0: has size 3, expected 2$",
         ),
         ([np.ones((9, 2), np.float32), np.ones(2, np.float32)], "N = 9 outside 1..8"),
         (
