@@ -147,6 +147,22 @@ def test_the_largest_element_of_a_plane_of_open_size_and_its_place() -> None:
             torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
+def test_the_largest_of_so_many_windows_over_a_volume_of_open_sizes() -> None:
+    """Windows of several lengths that overlap, some longer than the axis."""
+
+    def largest(x: Any) -> Any:
+        plane, line = x[:, 0], x[:, 0, 0]
+        return (
+            functional.adaptive_max_pool3d(x, (3, 2, 1), return_indices=True),
+            functional.adaptive_max_pool2d(plane, (4, 1), return_indices=True),
+            functional.adaptive_max_pool1d(line, 5),
+        )
+
+    sides = ({0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC, 4: Dim.DYNAMIC},)
+    shapes = ((2, 3, 7, 5, 6), (4, 3, 3, 2, 9), (2, 3, 2, 12, 4))
+    same(largest, [(torch.randn(shape).round(),) for shape in shapes], sides)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_texts_under_frames_of_labels_have_a_loss(reduction: str) -> None:

@@ -216,11 +216,8 @@ def _window_weights(e: NodeMaker, size: Dim, count: int, dtype: DType) -> Tensor
             low, high = place * size // count, -(-(place + 1) * size // count)
             weights[low:high, place] = 1 / (high - low)
         return e.constant(weights.astype(dtype.numpy))
-    places, windows = e.iota((size, 1), 0), e.iota((1, count), 1)
-    extent, number, one = e.dim(size), e.scalar(count, dtypes.i64), e.scalar(1, dtypes.i64)
-    first = e.op("div", e.op("mul", windows, extent), number)
-    above = e.op("mul", e.op("add", windows, one), extent)
-    end = e.op("div", e.op("add", above, e.scalar(count - 1, dtypes.i64)), number)
+    places = e.iota((size, 1), 0)
+    first, end = _window_bounds(e, size, e.iota((1, count), 1), count)
     within = e.op(
         "logical_and", e.op("less_equal", first, places), e.op("less", places, end)
     )
@@ -228,24 +225,31 @@ def _window_weights(e: NodeMaker, size: Dim, count: int, dtype: DType) -> Tensor
     return e.op("div", e.cast(within, dtype), length)
 
 
+def _window_bounds(
+    e: NodeMaker, size: Dim, windows: Tensor, count: int
+) -> tuple[Tensor, Tensor]:
+    """Where each of `windows` of an axis begins, and where it is over: `count` of them cover `size` places."""
+    extent, number, one = e.dim(size), e.scalar(count, dtypes.i64), e.scalar(1, dtypes.i64)
+    first = e.op("div", e.op("mul", windows, extent), number)
+    above = e.op("mul", e.op("add", windows, one), extent)
+    end = e.op("div", e.op("add", above, e.scalar(count - 1, dtypes.i64)), number)
+    return first, end
+
+
 def _adaptive_max(call: Call) -> Sequence[Tensor]:
     """Where windows are of one size, pooling; where there is one, the largest of all."""
-    e, x, shape = call.maker, call.tensor(), call.shape()
-    spatial = len(call.sizes("output_size"))
-    inner, outer = x.shape[-spatial:], shape[-spatial:]
+    e, x, outer = call.maker, call.tensor(), call.integers("output_size")
+    spatial = len(outer)
+    inner = x.shape[-spatial:]
     if all(count == 1 for count in outer):
         return _largest_of_plane(e, x, spatial)
-    kernel: list[int] = []
-    for size, count in zip(inner, outer, strict=True):
-        if not isinstance(size, int) or not isinstance(count, int):
-            raise UnsupportedError(
-                "windows of a size that a call decides are not supported"
-            )
-        if not size or not count:
-            raise UnsupportedError("windows over nothing are not supported")
-        kernel.append(size // count if size % count == 0 else 0)
+    if any(size == 0 for size in (*inner, *outer)):
+        raise UnsupportedError("windows over nothing are not supported")
+    for size in inner:
+        keep_filled(e, size)
+    kernel = [_common_length(*pair) for pair in zip(inner, outer, strict=True)]
     if not all(kernel):
-        return _largest_of_windows(call, x, shape, spatial)
+        return _largest_of_windows(e, x, outer)
     is_batched = x.rank == spatial + 2
     wide = x if is_batched else e.unsqueeze(x, (0,))
     values, places = e.ops(
@@ -253,6 +257,11 @@ def _adaptive_max(call: Call) -> Sequence[Tensor]:
     )
     places = _within_plane(e, places, inner)
     return [part if is_batched else e.squeeze(part, (0,)) for part in (values, places)]
+
+
+def _common_length(size: Dim, count: int) -> int:
+    """How many places every window of an axis has; 0 where that differs, or where only a call knows it."""
+    return size // count if isinstance(size, int) and size % count == 0 else 0
 
 
 def _largest_of_plane(e: NodeMaker, x: Tensor, spatial: int) -> Sequence[Tensor]:
@@ -270,39 +279,49 @@ def _largest_of_plane(e: NodeMaker, x: Tensor, spatial: int) -> Sequence[Tensor]
     return [e.reshape(part, shape) for part in (values, places)]
 
 
-def _largest_of_windows(
-    call: Call, x: Tensor, shape: Sequence[Dim], spatial: int
-) -> Sequence[Tensor]:
+def _largest_of_windows(e: NodeMaker, x: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
     """The largest of windows of several sizes, and where each lies in its plane."""
-    e, front = call.maker, x.rank - spatial
-    tables = [_windows_of(x.shape[a], shape[a]) for a in range(front, x.rank)]
+    spatial, front = len(counts), x.rank - len(counts)
+    shape = (*x.shape[:front], *counts)
+    tables = [_windows_of(e, *axis) for axis in zip(x.shape[front:], counts, strict=True)]
     taken = x
     for axis, table in enumerate(tables):
-        taken = e.op("gather", taken, e.constant(table), axis=front + 2 * axis)
+        taken = e.op("gather", taken, table, axis=front + 2 * axis)
     outer = [front + 2 * axis for axis in range(spatial)]
     order = [*range(front), *outer, *(axis + 1 for axis in outer)]
-    places = np.zeros((), np.int64)
-    for table, size in zip(tables, x.shape[front:], strict=True):
-        assert isinstance(size, int), "asked before"
-        places = places[..., None, None] * size + table
-    inner = np.transpose(places, [*range(0, 2 * spatial, 2), *range(1, 2 * spatial, 2)])
-    flat = inner.reshape((*inner.shape[:spatial], -1))
+    places = _places_in_plane(e, tables, x.shape[front:])
+    flat = e.reshape(places, (*shape[front:], element_count(places.shape[spatial:])))
     wide = e.reshape(e.transpose(taken, order), (*shape, flat.shape[-1]))
     values = e.op("reduce_max", wide, axes=(wide.rank - 1,), keepdims=False)
     chosen = e.op("arg_max", wide, axis=wide.rank - 1, keepdims=True)
-    spread_out = e.broadcast_to(e.constant(flat), wide.shape)
+    spread_out = e.broadcast_to(flat, wide.shape)
     found = e.op("gather_elements", spread_out, chosen, axis=wide.rank - 1)
     return values, e.squeeze(found, (wide.rank - 1,))
 
 
-def _windows_of(size: Dim, count: Dim) -> np.ndarray:
-    """The places of each window along an axis; short windows have their last place several times."""
-    assert isinstance(size, int), "asked before"
-    assert isinstance(count, int), "asked before"
-    bounds = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-    widest = max(high - low for low, high in bounds)
-    table = [[min(low + i, high - 1) for i in range(widest)] for low, high in bounds]
-    return np.array(table, np.int64)
+def _places_in_plane(
+    e: NodeMaker, tables: Sequence[Tensor], plane: Sequence[Dim]
+) -> Tensor:
+    """[windows of each axis, places of each axis in one of them], numbered through the plane."""
+    spatial, found = len(tables), e.scalar(0, dtypes.i64)
+    for axis, (table, size) in enumerate(zip(tables, plane, strict=True)):
+        shape: list[Dim] = [1] * (2 * spatial)
+        shape[axis], shape[spatial + axis] = table.shape
+        above = e.op("mul", found, e.dim(size))
+        found = e.op("add", above, e.reshape(table, shape))
+    return found
+
+
+def _windows_of(e: NodeMaker, size: Dim, count: int) -> Tensor:
+    """[count, longest], the places of each window along an axis; short windows have their last place several times."""
+    # No window has more places than this; of known sizes the longest is known.
+    longest = (size + (count - 1)) // count + 1
+    if isinstance(size, int):
+        bounds = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+        longest = max(high - low for low, high in bounds)
+    first, end = _window_bounds(e, size, e.iota((count, 1), 0), count)
+    last = e.op("sub", end, e.scalar(1, dtypes.i64))
+    return e.op("min", e.op("add", first, e.iota((1, longest), 1)), last)
 
 
 def _upsample(mode: str, *, exact: bool = False) -> Build:
