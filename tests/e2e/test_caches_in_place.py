@@ -38,6 +38,13 @@ APPENDS = {
         "{ i=Unsqueeze(at,last) a=Transpose<perm=[2,1,0,3]>(past) b=Transpose<perm=[2,1,0,3]>(k) "
         "c=ScatterND(a,i,b) present=Transpose<perm=[2,1,0,3]>(c) y=Attention(q,present,present) }"
     ),
+    "a row of each sequence": (
+        "(float[2,3,1,5] q, float[2,3,5] k, float[2,3,9,5] past, int64[2] at) "
+        "=> (float[2,3,1,5] y, float[2,3,9,5] present) "
+        "<int64[2,1] batch={0,1}, int64[1] last={-1}> "
+        "{ p=Unsqueeze(at,last) i=Concat<axis=1>(batch,p) a=Transpose<perm=[0,2,1,3]>(past) "
+        "b=ScatterND(a,i,k) present=Transpose<perm=[0,2,1,3]>(b) y=Attention(q,present,present) }"
+    ),
     "another reader of the old": (
         "(float[1,5] q, float[2,5] k, float[9,5] past, int64[2] at) "
         "=> (float[9,5] y, float[9,5] present) <int64[1] last={-1}> "

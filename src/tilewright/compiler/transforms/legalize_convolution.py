@@ -185,8 +185,7 @@ def pad_apart(node: Node, emit: Emitter) -> Value | None:
     rank = x.type.rank - 2
     amounts = (0, *pads[:rank], 0, 0, *pads[rank:], 0)
     padded = emit.op("pad", [x], {"pads": amounts})
-    attributes = {**node.attributes, "pads": ()}
-    return emit.op("conv", [padded, *node.operands[1:]], attributes)
+    return emit.op("conv", [padded, *node.operands[1:]], {**node.attributes, "pads": ()})
 
 
 def as_matmul(node: Node, emit: Emitter) -> Value | None:
@@ -250,8 +249,7 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
         *places, _ = each.type.shape
         each = emit.reshape(each, (*places, groups, depth))
     last = {"axes": (each.type.rank - 1,), "keepdims": groups == 1}
-    total = emit.op("reduce_sum", [each], last)
-    return emit.cast(total, node.result.type.dtype)
+    return emit.cast(emit.op("reduce_sum", [each], last), node.result.type.dtype)
 
 
 def _side_by_side(node: Node, x: Value, w: Value, emit: Emitter) -> Value:

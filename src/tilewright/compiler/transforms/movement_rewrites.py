@@ -6,6 +6,7 @@ All are exact.  Chains of the same kind become one op, and what is a view become
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, cast
 
 from tilewright.base.symbolic import Dim
@@ -73,8 +74,7 @@ def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
 def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
     """A broadcast that only adds unit axes is a reshape."""
     x = node.operand()
-    need(x.type.element_count == node.result.type.element_count)
-    need(x.type.element_count != 0)
+    need(x.type.element_count == node.result.type.element_count != 0)
     return emit.reshape(x, node.result.type.shape)
 
 
@@ -98,19 +98,35 @@ def tile_of_open_sizes(node: Node, emit: Emitter) -> Value | None:
 
 
 def scatter_between_transposes(node: Node, emit: Emitter) -> Value | None:
-    """Slices along an axis that was brought to the front and goes back are written where they lie: caches as torch has them."""
+    """Slices along axes that were brought to the front and go back are written where they lie: caches as torch has them."""
     scatter, back = made(node.operand(), "scatter_nd"), node.ints("perm")
     turned = made(scatter.operand(0), "transpose")
-    need(emit.edit.sole_user(scatter.result) is node)
-    need(back == inverse(turned.ints("perm")))
-    need(scatter.operand(1).type.shape[1:] == (1,))
-    updates = emit.op("transpose", [scatter.operand(2)], {"perm": back})
-    axis, shape = back.index(0), updates.type.shape
-    line = tuple(size if a == axis else 1 for a, size in enumerate(shape))
-    places = emit.reshape(scatter.operand(1), line)
-    wide = emit.op("broadcast_to", [places], {"shape": shape})
-    attributes = {**scatter.attributes, "axis": axis}
-    return emit.op("scatter_elements", [turned.operand(), wide, updates], attributes)
+    _, places, new = scatter.present_operands
+    perm, count, dtype = turned.ints("perm"), places.type.rank - 1, places.type.dtype
+    depth = cast("int", places.type.shape[-1])
+    need(emit.edit.sole_user(scatter.result) is node and back == inverse(perm))
+    need(depth and [*perm[depth:]] == sorted(perm[depth:]))
+    # The axes in front of the last that is chosen come first: rows are written in the order of memory.
+    last = max(perm[:depth])
+    outer = count + last + 1 - depth
+    is_row = outer < new.type.rank
+    # Of single elements places are as many as updates.
+    need(is_row or depth == count == 1)
+    order = (*range(count, outer), *range(count), *range(outer, new.type.rank))
+    emit = replace(emit, location=scatter.location)
+    x, updates = turned.operand(), emit.op("transpose", [new], {"perm": order})
+    shape, attributes = {"shape": (*updates.type.shape[:outer], 1)}, scatter.attributes
+    if not is_row:
+        line = emit.reshape(places, updates.type.shape[-1:])
+        wide = emit.op("broadcast_to", [line], {"shape": updates.type.shape})
+        return emit.op("scatter_elements", [x, wide, updates], attributes | {"axis": last})
+    columns = [
+        emit.op("broadcast_to", [emit_slice(emit, places, {count: (axis, 1, 1)})], shape)
+        if axis < depth
+        else emit.op("iota", [], {**shape, "axis": axis - depth, "dtype": dtype})
+        for axis in back[: last + 1]
+    ]
+    return emit.op("scatter_nd", [x, emit.concat(columns, outer), updates], attributes)
 
 
 # --- slice -----------------------------------------------------------------------------------
@@ -267,14 +283,12 @@ def gather_of_one(node: Node, emit: Emitter) -> Value | None:
         place = x.type.shape[axis] + place
     # A slice looks at nothing; a gather is checked.
     need(is_at_least(place, 0) and is_at_least(x.type.shape[axis] - 1, place))
-    cut = emit_slice(emit, x, {axis: (place, 1, 1)})
-    return emit.reshape(cut, node.result.type.shape)
+    return emit.reshape(emit_slice(emit, x, {axis: (place, 1, 1)}), node.result.type.shape)
 
 
 def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
     """A sum, mean, product, maximum or minimum over axes of size 1 is a reshape."""
-    x = node.operand()
-    axes = node.ints("axes")
+    x, axes = node.operand(), node.ints("axes")
     need(axes and all(x.type.shape[a] == 1 for a in axes))
     return emit.reshape(x, node.result.type.shape)
 
@@ -282,14 +296,12 @@ def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
 def mean_of_kept(node: Node, emit: Emitter) -> Value | None:
     """A reshape that drops the axes that a reduction kept belongs into the reduction."""
     inner = made(node.operand(), *_REDUCTIONS)
-    need(inner.flag("keepdims"))
-    need(emit.edit.sole_user(inner.result) is node)
-    rank = inner.operand().type.rank
-    axes = {a % rank for a in inner.ints("axes")}
-    kept = tuple(d for i, d in enumerate(inner.operand().type.shape) if i not in axes)
+    need(inner.flag("keepdims") and emit.edit.sole_user(inner.result) is node)
+    x = inner.operand()
+    axes = {a % x.type.rank for a in inner.ints("axes")}
+    kept = tuple(d for i, d in enumerate(x.type.shape) if i not in axes)
     need(kept == node.result.type.shape)
-    attributes = {**inner.attributes, "keepdims": False}
-    return emit.op(inner.op, [inner.operand()], attributes)
+    return emit.op(inner.op, [x], {**inner.attributes, "keepdims": False})
 
 
 _REDUCTIONS: Final = (

@@ -281,8 +281,7 @@ def _planes(x: Value, pads: Sequence[int], emit: Emitter) -> Value:
     planes = emit.op("transpose", [x], {"perm": to_channels_first(rank + 2)})
     if not any(pads):
         return planes
-    amounts = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
-    return emit.op("pad", [planes], {"pads": amounts})
+    return emit.op("pad", [planes], {"pads": (0, 0, *pads[:rank], 0, 0, *pads[rank:])})
 
 
 def _is_border(pad: Node) -> bool:
@@ -305,8 +304,7 @@ def _folded_places(x: Value, image: _Image, emit: Emitter) -> Value:
         x = emit.op("pad", [x], {"pads": pads})
     *outer, _, depth = x.type.shape
     x = emit_slice(emit, x, {rank: (0, image.sizes[-1] * image.stride, 1)})
-    shape = (*outer, image.sizes[-1], image.stride * depth)
-    return emit.reshape(x, shape)
+    return emit.reshape(x, (*outer, image.sizes[-1], image.stride * depth))
 
 
 def _folded_taps(w: Value, stride: int, emit: Emitter) -> Value:

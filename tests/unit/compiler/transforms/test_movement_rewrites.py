@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
 
-from fakes.graphs import assert_becomes, assert_stays, ops, run
+from fakes.graphs import assert_becomes, assert_stays, ops, parse, run
+from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.transforms import FoldConstants, Simplify
 
 S = [Simplify()]
@@ -52,13 +54,65 @@ def test_slices_are_written_along_their_axis(reduction):
         scattered(reduction, "2, N, 9, 5", "[1, 2, 0, 3]", "%y"),
         body(
             "%x: f32[2, N, 9, 5], %i: i64[3, 1], %u: f32[2, N, 3, 5]",
-            "%p: i64[1, 1, 3, 1] = reshape(%i) {shape = [1, 1, 3, 1]}",
-            "%w: i64[2, N, 3, 5] = broadcast_to(%p) {shape = [2, N, 3, 5]}",
-            "%y: f32[2, N, 9, 5] = scatter_elements(%x, %w, %u)"
-            f' {{axis = 2, reduction = "{reduction}"}}',
+            "%a: i64[2, N, 3, 1] = iota {axis = 0, shape = [2, N, 3, 1]}",
+            "%b: i64[2, N, 3, 1] = iota {axis = 1, shape = [2, N, 3, 1]}",
+            "%c: i64[2, N, 3, 1] = broadcast_to(%i) {shape = [2, N, 3, 1]}",
+            "%d: i64[2, N, 3, 3] = concat(%a, %b, %c) {axis = 3}",
+            f'%y: f32[2, N, 9, 5] = scatter_nd(%x, %d, %u) {{reduction = "{reduction}"}}',
             result="%y",
         ),
     )
+
+
+BETWEEN = {
+    "an axis behind others": ("3, 4, 5, 6", [2, 0, 1, 3], "7, 1", "7, 3, 4, 6", "scatter_nd"),
+    "the last axis": ("3, 4, 5", [2, 0, 1], "7, 1", "7, 3, 4", "scatter_elements"),
+    "an axis between": ("3, 4, 5, 6", [0, 2, 1, 3], "7, 2", "7, 4, 6", "scatter_nd"),
+    "axes that change sides": ("3, 4, 5, 6", [2, 0, 1, 3], "7, 2", "7, 4, 6", "scatter_nd"),
+    "places in rows": ("3, 4, 5, 6", [1, 0, 2, 3], "2, 7, 1", "2, 7, 3, 5, 6", "scatter_nd"),
+    "one place": ("3, 4, 5", [1, 0, 2], "1", "3, 5", "scatter_nd"),
+    "neighbours": ("3, 4, 5, 6", [1, 2, 0, 3], "7, 2", "7, 3, 6", "scatter_nd"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+@pytest.mark.parametrize("name", BETWEEN)
+def test_places_count_from_the_end_and_their_order_counts_wherever_slices_are_written(
+    name, reduction
+):
+    shape, perm, places, updates, op = BETWEEN[name]
+    sizes = [int(n) for n in shape.split(",")]
+    turned = ", ".join(str(sizes[p]) for p in perm)
+    back = [perm.index(axis) for axis in range(len(perm))]
+    text = body(
+        f"%x: f32[{shape}], %i: i64[{places}], %u: f32[{updates}]",
+        f"%a: f32[{turned}] = transpose(%x) {{perm = {perm}}}",
+        f'%c: f32[{turned}] = scatter_nd(%a, %i, %u) {{reduction = "{reduction}"}}',
+        f"%y: f32[{shape}] = transpose(%c) {{perm = {back}}}",
+        result="%y",
+    )
+    graph = run(S, text)
+    assert ops(graph)[-1] == op
+    rng = np.random.default_rng(5)
+    count = [int(n) for n in places.split(",")]
+    feeds = [
+        rng.standard_normal(sizes).astype(np.float32),
+        rng.integers(-2, 2, count),
+        rng.standard_normal([int(n) for n in updates.split(",")]).astype(np.float32),
+    ]
+    wanted, found = (evaluate(g, feeds)[0] for g in (parse(text), graph))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_elements_at_places_along_several_axes_stay():
+    text = body(
+        "%x: f32[3, 4, 5], %i: i64[7, 2], %u: f32[7, 4]",
+        "%a: f32[3, 5, 4] = transpose(%x) {perm = [0, 2, 1]}",
+        "%c: f32[3, 5, 4] = scatter_nd(%a, %i, %u)",
+        "%y: f32[3, 4, 5] = transpose(%c) {perm = [0, 2, 1]}",
+        result="%y",
+    )
+    assert ops(run(S, text)) == ["transpose", "scatter_nd", "transpose"]
 
 
 @pytest.mark.parametrize(
