@@ -27,6 +27,10 @@ from tilewright.runtime.plan_executor.tensors import TensorType
 from tilewright.runtime.recorder import Grid, Range, Recorder
 
 _LARGEST: Final = (1 << 63) - 1
+_LARGEST_GRID: Final = ((1 << 32) - 1, (1 << 32) - 1, (1 << 16) - 1)
+"""What kernels are told of a workgroup's place: 32, 32 and 16 bits."""
+_MOST_WORKGROUPS: Final = (1 << 39) - 1
+"""So many workers can share in 64 bits."""
 
 FindFunction = Callable[[str], Callable[..., object] | None]
 
@@ -231,9 +235,24 @@ class StepRecorder:
                 location="plan",
             )
         grid = tuple(self.number(d) for d in step.grid)
+        self._check_grid(step.target, grid)
         self.recorder.kernel(
             executable, export, ranges, cast("Grid", grid), constants, barrier=step.barrier
         )
+
+    def _check_grid(self, kernel: str, grid: Sequence[int]) -> None:
+        """Raises: InputError for more workgroups than kernels count where sizes of the call say so; else ArchiveError."""
+        x, y, z = grid
+        fits = all(0 <= n <= most for n, most in zip(grid, _LARGEST_GRID, strict=True))
+        if fits and x * y * max(z, 1) <= _MOST_WORKGROUPS:
+            return
+        problem = f"{' x '.join(map(str, grid))} workgroups in kernel '{kernel}'"
+        most = f"expected at most {' x '.join(map(str, _LARGEST_GRID))}, and {_MOST_WORKGROUPS} in all"
+        if self.env:
+            raise InputError(
+                f"sizes are too large for this model: {problem} for {self.given}, {most}"
+            )
+        raise ArchiveError(f"{problem}, {most}", location="plan")
 
     def _host_call(
         self, step: Step, entries: Sequence[Entry], ranges: Sequence[Range]

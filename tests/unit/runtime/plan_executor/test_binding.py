@@ -12,7 +12,7 @@ import pytest
 from fakes.plans import dynamic_plan, static_plan
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError
-from tilewright.base.symbolic import Dim, floordiv, symbol
+from tilewright.base.symbolic import Dim, evaluate, floordiv, symbol
 from tilewright.formats.plan import Dimension, Entry, HostCall, Plan, Step, Storage
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.binding import bind_plan
@@ -96,8 +96,10 @@ def test_a_plan_needs_the_kernels_it_names() -> None:
         bind_plan(Resources(static_plan(), None, (bytes(16),), None, None), ())
 
 
-def dispatching(*constants: Dim, dims: tuple[Dimension, ...]) -> Resources:
-    """x -> y by a kernel with these push constants."""
+def dispatching(
+    *constants: Dim, dims: tuple[Dimension, ...], grid: tuple[Dim, Dim, Dim] = (1, 1, 1)
+) -> Resources:
+    """x -> y by a kernel with these push constants and workgroups."""
     size = 4 * N if dims else 16
     shape = (N,) if dims else (4,)
     plan = Plan(
@@ -107,7 +109,7 @@ def dispatching(*constants: Dim, dims: tuple[Dimension, ...]) -> Resources:
         dims,
         (Storage("input", size), Storage("output", size)),
         (Entry(0, dtypes.f32, shape), Entry(1, dtypes.f32, shape)),
-        (Step("dispatch", "d", "kernel", (0, 1), 1, dims=constants),),
+        (Step("dispatch", "d", "kernel", (0, 1), 1, grid=grid, dims=constants),),
     )
     export = SimpleNamespace(binding_count=2, constant_count=len(constants))
     executable = cast("LoadedExecutable", SimpleNamespace(exports={"kernel": export}))
@@ -126,6 +128,29 @@ def test_a_size_that_no_kernel_can_be_told_is_refused() -> None:
         bind_plan(dispatching(4, 1 << 32, dims=()), ())
     with pytest.raises(ArchiveError, match=r"dimensions \(-1,\) do not fit 32 bits"):
         bind_plan(dispatching(-1, dims=()), ())
+
+
+@pytest.mark.parametrize(
+    ("grid", "told"),
+    [
+        ((1, 2, 256 * N), "1 x 2 x 65536 workgroups"),
+        ((N * (1 << 24), 1, 1), "4294967296 x 1 x 1 workgroups"),
+        ((1, 255 - N, 1), "1 x -1 x 1 workgroups"),
+        ((N * (1 << 23), N, 1), "2147483648 x 256 x 1 workgroups"),
+    ],
+)
+def test_more_workgroups_than_kernels_count_are_refused(
+    grid: tuple[Dim, Dim, Dim], told: str
+) -> None:
+    named = f"{told} in kernel 'kernel'"
+    dynamic = dispatching(dims=(Dimension("N", 0, 0),), grid=grid)
+    with pytest.raises(
+        InputError, match=f"^sizes are too large.* {named} for N = 256, exp"
+    ):
+        bind_plan(dynamic, (256,))
+    known = tuple(d if isinstance(d, int) else evaluate(d, {"N": 256}) for d in grid)
+    with pytest.raises(ArchiveError, match=f"^plan: {named}, expected at most"):
+        bind_plan(dispatching(dims=(), grid=cast("tuple[int, int, int]", known)), ())
 
 
 def test_a_plan_with_host_steps_needs_their_functions() -> None:
