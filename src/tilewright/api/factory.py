@@ -19,6 +19,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.api.load import run_reference
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.target import Target
@@ -315,7 +316,7 @@ def _text(compiled: Compiled, code: _CompiledCode, fmt: str) -> str:
 
 
 @final
-class Factory:
+class Factory(BoundToProcess):
     """A built model: `factory.graph_json`, `.lib` and `.params`, also by unpacking, in this order.
 
     Args:
@@ -323,6 +324,8 @@ class Factory:
 
     Thread-safety: immutable; executors are independent of each other.
     """
+
+    _made_again = "tilewright.runtime.load_module(path) of what export_library(path) wrote"
 
     def __init__(self, module: FactoryModule) -> None:
         self.module: Final[FactoryModule] = module

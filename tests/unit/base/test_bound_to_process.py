@@ -9,8 +9,13 @@ from collections.abc import Callable
 import pytest
 
 import tilewright as tw
+from tilewright.api.factory import Factory
 from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import UserError
+from tilewright.runtime.graph_executor.executor_module import ExecutorModule
+from tilewright.runtime.library.library_module import LibraryModule
+from tilewright.runtime.library.vm_module import VmModule
+from tilewright.runtime.packed.machine_module import MachineModule
 
 
 class Held(BoundToProcess):
@@ -62,3 +67,14 @@ def test_what_is_called_is_bound_to_its_process_and_says_how_it_is_made_again(
         ) as caught:
             use(made)
         assert isinstance(caught.value, UserError)
+
+
+@pytest.mark.parametrize(
+    "kind", [LibraryModule, ExecutorModule, Factory, MachineModule, VmModule]
+)
+def test_modules_of_this_process_say_how_they_are_made_again(kind: type) -> None:
+    made = object.__new__(kind)
+    told = rf"^an? {kind.__name__} holds(.|\n)*: tilewright\.runtime\.load_module\(path\)"
+    for use in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=told):
+            use(made)

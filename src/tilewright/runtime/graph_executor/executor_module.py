@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime.graph_executor.executor import (
@@ -25,7 +26,7 @@ from tilewright.runtime.plan_executor.tensors import Array
 
 
 @final
-class ExecutorModule(Module):
+class ExecutorModule(BoundToProcess, Module):
     """The functions of an executor.
 
     `set_input(key, tensor)`, `set_input_zero_copy(key, tensor)`, `set_output_zero_copy(key, tensor)`,
@@ -40,6 +41,7 @@ class ExecutorModule(Module):
     Thread-safety: one thread at a time, as the executor's.
     """
 
+    _made_again = "tilewright.runtime.load_module(path)['default'](device)"
     kind = "GraphExecutor"
 
     def __init__(self, executor: GraphExecutor) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import UserError
 from tilewright.base.lazy import lazy
 from tilewright.base.record import record
@@ -70,7 +71,7 @@ class Maker:
 
 
 @final
-class FactoryModule(Module):
+class FactoryModule(BoundToProcess, Module):
     """A compiled model.
 
     Args:
@@ -79,6 +80,7 @@ class FactoryModule(Module):
         name: how errors call it.
     """
 
+    _made_again = "tilewright.runtime.load_module(path) of what export_library(path) wrote"
     kind = "graph"
     properties = ModuleProperties.RUNNABLE | ModuleProperties.COMPILATION_EXPORTABLE
     entry_name = "default"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Unpack, final
 
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.lazy import lazy
@@ -41,7 +42,7 @@ _INTERNAL: Final = "__"  # begins names that are no functions for users
 
 
 @final
-class VmModule(Module):
+class VmModule(BoundToProcess, Module):
     """A module of bytecode.
 
     Args:
@@ -55,6 +56,7 @@ class VmModule(Module):
     Thread-safety: functions may be called by several threads.
     """
 
+    _made_again = "tilewright.runtime.load_module(path)"
     kind = "vm"
     properties = ModuleProperties.BINARY_SERIALIZABLE | ModuleProperties.RUNNABLE
 

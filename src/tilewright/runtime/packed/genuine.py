@@ -17,6 +17,7 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.runtime.native.forwarders import Forwarder, register_system_symbol
@@ -27,12 +28,14 @@ from tilewright.runtime.packed.module import Module, ModuleProperties
 _SYMBOL_PREFIX: Final = "__tvm_ffi_"
 
 
-class GenuineModule(Module):
+class GenuineModule(BoundToProcess, Module):
     """A `tvm_ffi.Module`.
 
     Args:
         genuine: made by a library, by TVM or by any other package that uses tvm-ffi.
     """
+
+    _made_again = "tilewright.runtime.load_module(path)"
 
     def __init__(self, genuine: tvm_ffi.Module) -> None:
         super().__init__()

@@ -13,6 +13,7 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast, final, runtime_checkable
 
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.packed.ffi import tvm_ffi
@@ -85,7 +86,7 @@ OpenEngine = Callable[[MemoryManager], MachineEngine]
 
 
 @final
-class MachineModule(Module):
+class MachineModule(BoundToProcess, Module):
     """The functions of a virtual machine.
 
     Args:
@@ -96,6 +97,7 @@ class MachineModule(Module):
     one thread at a time.
     """
 
+    _made_again = "tilewright.runtime.load_module(path)"
     kind = KIND
 
     def __init__(self, open_engine: OpenEngine, names: Sequence[str]) -> None:
