@@ -11,7 +11,8 @@ functions.  The words are those of TVM's `GraphExecutorFactoryModule`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast, final
@@ -45,7 +46,7 @@ from tilewright.compiler.packaging.library import (
 )
 from tilewright.compiler.packaging.library.level import level_label
 from tilewright.compiler.packaging.provenance import describe_library
-from tilewright.compiler.packaging.weights_file import FORMATS, UNALIGNED, store_weights
+from tilewright.compiler.packaging.weights_file import FORMATS, UNALIGNED, storing_weights
 from tilewright.compiler.pipeline import Compiled
 from tilewright.compiler.printers.c_text.function import FLAGS as C_FLAGS
 from tilewright.runtime.library.code_module import CodeModule, KernelSources
@@ -171,7 +172,9 @@ def link_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
         ],
         constants,
         name,
-        weights=None if weights is None else _weights_file(compiled, weights),
+        weights=None
+        if weights is None
+        else options.written.enter_context(_weights_file(compiled, weights)),
         kernel_functions=options.kernel_functions,
         symbol_prefix=options.symbol_prefix,
         texts=describe_library(
@@ -238,10 +241,11 @@ def _to_link(
     )
 
 
-def _weights_file(compiled: Compiled, path: Path) -> WeightsFile:
-    """The weights, written to a file that a library maps.
+@contextmanager
+def _weights_file(compiled: Compiled, path: Path) -> Generator[WeightsFile]:
+    """The weights, in a file that a library maps, which is there when the block ends without an error.
 
-    Raises: UserError for a format whose weights lie anywhere; as `store_weights`.
+    Raises: UserError for a format whose weights lie anywhere; as `storing_weights`.
     """
     if path.suffix.lower() in UNALIGNED:
         aligned = [suffix for suffix in FORMATS if suffix not in UNALIGNED]
@@ -251,14 +255,14 @@ def _weights_file(compiled: Compiled, path: Path) -> WeightsFile:
             hint=f"suffixes for a library: {' '.join(aligned)}",
         )
     arrays = named_weights(compiled.parts)
-    stored = store_weights(path, arrays, inputs=compiled.files)
-    begin = min((entry.offset for entry in stored.entries), default=0)
-    return WeightsFile(
-        name=path.name,
-        size_bytes=stored.index.contents.nbytes,
-        header=bytes(stored.index.contents[:begin]),
-        offsets=tuple(entry.offset for entry in stored.entries),
-    )
+    with storing_weights(path, arrays, inputs=compiled.files) as stored:
+        begin = min((entry.offset for entry in stored.entries), default=0)
+        yield WeightsFile(
+            name=path.name,
+            size_bytes=stored.index.contents.nbytes,
+            header=bytes(stored.index.contents[:begin]),
+            offsets=tuple(entry.offset for entry in stored.entries),
+        )
 
 
 def compiled_module(

@@ -6,7 +6,7 @@ Joins the two roofs.  Loading an artifact without the compiler is `api.load`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -45,7 +45,7 @@ from tilewright.compiler.packaging.archive import (
     named_weights,
     save_archive,
 )
-from tilewright.compiler.packaging.weights_file import store_weights
+from tilewright.compiler.packaging.weights_file import storing_weights
 from tilewright.compiler.program.memory import MemoryNeeds
 from tilewright.compiler.schedule.user import ScheduleSpec
 from tilewright.compiler.transforms.external_codegen import choose_codegens
@@ -585,10 +585,14 @@ class Model(BoundToProcess):
         check_artifact_path(path, inputs=self.compiled.files)
         texts = self.sources() if flag_option("sources", sources) else {}
         parts = self.compiled.parts
-        stored = None
-        if weights is not None:
-            place = Path(path_option("weights", weights))
-            stored = store_weights(place, named_weights(parts), inputs=self.compiled.files)
-        compiled = self.compiled
-        artifact = make_artifact(parts, texts, stored, compiled.modules, compiled.checks)
-        return save_archive(parts, artifact, path, self.compiled.origin)
+        compiled, stored = self.compiled, None
+        with ExitStack() as written:  # the weights, too, only where the archive is
+            if weights is not None:
+                place = Path(path_option("weights", weights))
+                stored = written.enter_context(
+                    storing_weights(place, named_weights(parts), inputs=compiled.files)
+                )
+            artifact = make_artifact(
+                parts, texts, stored, compiled.modules, compiled.checks
+            )
+            return save_archive(parts, artifact, path, compiled.origin)

@@ -212,7 +212,7 @@ def _made(made: Path) -> Generator[BinaryIO]:
     """A new file that stands under its name when the block ends; until then it has none, if possible."""
     unnamed = _unnamed(made.parent)
     if unnamed is None:
-        with made.open("xb") as file:
+        with made.open("x+b") as file:
             yield file
         return
     with unnamed as file:

@@ -243,3 +243,49 @@ def test_a_function_that_takes_path_and_files_alone_links_too(
     assert any(file.endswith(".o") for file in linked[1])
     words = factory.export_library(tmp_path / "net.img", lambda *_, **words: words)
     assert "-pthread" in words["options"]
+
+
+@pytest.mark.parametrize("weights", ["net.irpa", "net.safetensors"])
+def test_weights_appear_with_their_archive_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str
+) -> None:
+    model = tw.compile(small_models.mlp(), threads=1, jobs=1)
+
+    def fail(*_: object) -> None:
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr("tilewright.api.model.save_archive", fail)
+    with pytest.raises(UserError, match="the disk is full"):
+        model.save(tmp_path / "net.vmfb", weights=tmp_path / weights)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    model.save(tmp_path / "net.vmfb", weights=tmp_path / weights)
+    assert {path.name for path in tmp_path.iterdir()} == {"net.vmfb", weights}
+
+
+def test_weights_appear_with_their_library_or_not_at_all(
+    factory: Factory, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise UserError("the disk is full")
+
+    weights = tmp_path / "net.irpa"
+    with pytest.raises(UserError, match="the disk is full"):
+        factory.export_library(tmp_path / "net.so", fail, weights=weights)
+    assert list(tmp_path.iterdir()) == []
+    factory.export_library(tmp_path / "net.c", weights=weights)
+    assert weights.exists()
+
+
+def test_sources_change_together_or_not_at_all(factory: Factory, tmp_path: Path) -> None:
+    factory.export_library(tmp_path / "net.c")
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert len(files) > 5
+    for path in files:
+        path.write_text("before")
+    files[-1].unlink()
+    files[-1].mkdir()
+    with pytest.raises(UserError, match="is a folder"):
+        factory.export_library(tmp_path / "net.c")
+    assert {path.read_text() for path in files[:-1]} == {"before"}
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files[:-1]

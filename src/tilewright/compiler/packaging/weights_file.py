@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import mmap
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, final
 
@@ -88,10 +89,11 @@ def check_weights_path(path: str | Path, *, inputs: Iterable[str | Path] = ()) -
         raise UserError(STREAM, location=path)
 
 
-def store_weights(
+@contextmanager
+def storing_weights(
     path: Path, arrays: Mapping[str, Array], *, inputs: Iterable[str | Path] = ()
-) -> StoredWeights:
-    """Have a file with these weights.
+) -> Generator[StoredWeights]:
+    """Have a file with these weights when the block ends without an error: in it is written what refers to them.
 
     Args:
         path: of the file.
@@ -116,19 +118,23 @@ def store_weights(
         if known is None or chosen not in known.entries:
             missing[chosen] = array
     suffix = path.suffix.lower()
-    if missing:
-        if known is not None and known.entries and suffix != _EXTENSIBLE:
+    kept: dict[str, Array] = {}
+    if missing and known is not None:
+        if known.entries and suffix != _EXTENSIBLE:
             raise UserError(
                 "has other weights, which its format takes no more to",
                 location=path,
                 hint=f"give another name, or a file that can be extended: {_EXTENSIBLE}",
             )
-        kept = {} if known is None else _stored(known, path)
-        with open_output(path, inputs=inputs) as file:
+        kept = _stored(known, path)
+    with ExitStack() as written:
+        if missing:
+            file = written.enter_context(open_output(path, inputs=inputs))
             FORMATS[suffix](file, {**kept, **missing})
-        known = _read(path)
-    assert known is not None, "written, or there before"
-    return StoredWeights(path=path, names=tuple(names), index=known)
+            file.flush()
+            known = _index(file, path)
+        assert known is not None, "written, or there before"
+        yield StoredWeights(path=path, names=tuple(names), index=known)
 
 
 def _read(path: Path) -> ParameterIndex | None:
@@ -137,14 +143,18 @@ def _read(path: Path) -> ParameterIndex | None:
         return None
     try:
         with path.open("rb") as file:
-            contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return read_parameters(memoryview(contents), str(path))
+            return _index(file, path)
     except (OSError, ValueError, ArchiveError) as error:
         raise UserError(
             f"is there already and holds no weights: {error}",
             location=path,
             hint="give another name, or remove it",
         ) from error
+
+
+def _index(file: BinaryIO, path: Path) -> ParameterIndex:
+    contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return read_parameters(memoryview(contents), str(path))
 
 
 def _free_name(

@@ -91,8 +91,8 @@ def export_library(module: Module, path: str | Path, **given: object) -> Any:
         )
     if form in TEXTS and is_ours:
         return _write_text(groups.linked, path, form[1:])
-    with working_folder(options.workspace_dir) as folder:
-        brought = _bring(groups.linked, _link_options(options), folder)
+    with working_folder(options.workspace_dir) as folder, ExitStack() as written:
+        brought = _bring(groups.linked, _link_options(options, written), folder)
         brought, packed = _pack(module, groups, brought, options, folder)
         if form in PROGRAMS and is_ours:
             brought = _with_main(brought, path)
@@ -114,10 +114,11 @@ def _kinds(module: Module) -> str:
     return ", ".join(dict.fromkeys(f"'{one.kind}'" for one in module.walk()))
 
 
-def _link_options(options: ExportOptions) -> LinkOptions:
+def _link_options(options: ExportOptions, written: ExitStack) -> LinkOptions:
     return LinkOptions(
         name=identifier(options.name or _stem(options.path)),
         weights=options.weights,
+        written=written,
         kernel_functions=options.kernel_functions,
         symbol_prefix=options.prefix,
         kernel_sources=options.path.suffix == ".c" and options.fcompile is None,

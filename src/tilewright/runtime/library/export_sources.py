@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 from tilewright.base.errors import UserError
-from tilewright.base.output_file import (
-    make_output_folder,
-    open_output,
-    write_text_output,
-)
-from tilewright.formats.byte_view import view_bytes
+from tilewright.base.output_file import make_output_folder, open_output
+from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.runtime.library.link_files import LinkFiles
 
 
@@ -30,24 +27,30 @@ def write_sources(path: Path, files: LinkFiles) -> None:
     beside = path.with_name(f"{path.stem}.library")
     was_there = beside.exists()
     try:
-        _write_needed(beside, files)
-        _write_source(path, beside, files)
+        _make_folders(beside, files)
+        with ExitStack() as written:  # nothing is there before everything is written
+
+            def put(place: Path, data: Buffer) -> None:
+                file = written.enter_context(open_output(place))
+                file.write(view_bytes(data))
+                file.flush()
+
+            put(path, _source(path, beside, files).encode())
+            for name, data in {**files.files, **files.objects}.items():
+                if name != files.units[-1]:
+                    put(beside / name, data)
     except BaseException:
         if not was_there:
             shutil.rmtree(beside, ignore_errors=True)
         raise
 
 
-def _write_needed(beside: Path, files: LinkFiles) -> None:
+def _make_folders(beside: Path, files: LinkFiles) -> None:
     for folder in {beside, *((beside / name).parent for name in files.files)}:
         make_output_folder(folder)
-    for name, data in {**files.files, **files.objects}.items():
-        if name != files.units[-1]:
-            with open_output(beside / name) as file:
-                file.write(view_bytes(data))
 
 
-def _write_source(path: Path, beside: Path, files: LinkFiles) -> None:
+def _source(path: Path, beside: Path, files: LinkFiles) -> str:
     parts = shlex.quote(beside.name)  # not the stars behind it
     command = [
         *("cc", *(flag for flag in files.flags if not flag.startswith("-f")), "app.c"),
@@ -56,4 +59,4 @@ def _write_source(path: Path, beside: Path, files: LinkFiles) -> None:
     ]
     text = bytes(view_bytes(files.files[files.units[-1]])).decode()
     text = text.replace('#include "', f'#include "{beside.name}/')
-    write_text_output(path, f"// {' '.join(command)}\n{text}")
+    return f"// {' '.join(command)}\n{text}"

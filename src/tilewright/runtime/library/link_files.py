@@ -7,6 +7,7 @@ Modules that are exported and are ours say it all at once (`Linkable`); of other
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol, cast, final
 
@@ -65,6 +66,7 @@ class LinkOptions:
     Attributes:
         name: what the symbols of the C interface shall begin with.
         weights: the file beside the library that has the weights (written on the way); None: inside.
+        written: what is to be there only when the library is, the weights; whoever makes these options closes it.
         kernel_functions: whether each kernel is a packed function, too.
         symbol_prefix: what the names of packed functions begin with, for a system library.
         kernel_sources: whether kernels are to be sources in C, not objects.
@@ -73,6 +75,7 @@ class LinkOptions:
 
     name: str
     weights: Path | None = None
+    written: ExitStack = field(default_factory=ExitStack)
     kernel_functions: bool = False
     symbol_prefix: str = ""
     kernel_sources: bool = False

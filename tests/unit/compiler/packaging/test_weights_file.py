@@ -2,16 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewright.base.errors import UserError
-from tilewright.compiler.packaging.weights_file import store_weights
+from tilewright.compiler.packaging.weights_file import StoredWeights, storing_weights
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.arange(5, dtype=np.int64)
+
+
+def store_weights(path: Path, arrays: Mapping[str, Any], **options: Any) -> StoredWeights:
+    """What stands there once what refers to it is written."""
+    with storing_weights(path, arrays, **options) as stored:
+        return stored
+
+
+class _EndError(Exception):
+    """Something else failed."""
+
+
+@contextmanager
+def ended_in_between(path: Path, arrays: Mapping[str, Any]) -> Generator[StoredWeights]:
+    """What refers to the weights fails behind this block."""
+    with suppress(_EndError), storing_weights(path, arrays) as stored:
+        yield stored
+        raise _EndError
+
+
+@pytest.mark.parametrize("suffix", [".irpa", ".safetensors", ".params"])
+def test_a_file_is_not_there_before_what_refers_to_it_is(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"w{suffix}"
+    with ended_in_between(path, {"a": A}) as stored:
+        assert bytes(stored.index.bytes_of(stored.entries[0])) == A.tobytes()
+    assert list(tmp_path.iterdir()) == []
+    with storing_weights(path, {"a": A}):
+        assert not path.exists()
+    assert store_weights(path, {"a": A}).names == ("a",)
+
+
+def test_a_file_is_not_extended_for_what_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "w.irpa"
+    store_weights(path, {"a": A})
+    before = path.read_bytes()
+    with ended_in_between(path, {"b": B}) as stored:
+        assert set(stored.index.entries) == {"a", "b"}
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("suffix", [".irpa", ".safetensors", ".params"])
