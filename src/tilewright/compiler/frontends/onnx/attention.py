@@ -157,19 +157,37 @@ def _packed_attention(
     if call.flag("do_rotary"):
         raise UnsupportedError("attribute 'do_rotary' is not supported")
     q, k, v = (heads_of(e, part, heads) for part in split(e, packed, 2, sizes))
-    present = None
-    held = call.optional(past)
-    if held is not None:
-        old_k, old_v = (e.squeeze(t, (0,)) for t in split(e, held, 0, [1, 1]))
-        k, v = e.concat([old_k, k], 2), e.concat([old_v, v], 2)
-    if call.wants(1):
-        present = e.concat([e.unsqueeze(k, (0,)), e.unsqueeze(v, (0,))], 0)
+    present, held = None, call.optional(past)
+    if call.flag("past_present_share_buffer") and held is not None:
+        length, rows = call.sized(past + 2, "the past")[0], k.shape[2]
+        present = _written(e, held, _pair(e, k, v), call.tensor(past + 2), 3)
+        seen = e.slice(present, 3, 0, length + rows)
+        k, v = (e.squeeze(t, (0,)) for t in split(e, seen, 0, [1, 1]))
+    else:
+        if held is not None:
+            old_k, old_v = (e.squeeze(t, (0,)) for t in split(e, held, 0, [1, 1]))
+            k, v = e.concat([old_k, k], 2), e.concat([old_v, v], 2)
+        present = _pair(e, k, v) if call.wants(1) else None
     masks = [_key_mask(call, mask, (k.shape[0], k.shape[2]), q.dtype), bias]
     if call.flag("unidirectional"):
         masks.append(_causal_mask(e, q.shape[2], k.shape[2], q.dtype))
     added = [m for m in masks if m is not None]
     result = scaled_attention(e, q, k, v, added, scale_of(call, q.shape[3]))
     return [merged(e, result), present]
+
+
+def _pair(e: NodeMaker, k: Tensor, v: Tensor) -> Tensor:
+    """Keys and values as one cache, `[2, batch, heads, rows, size]`."""
+    return e.concat([e.unsqueeze(k, (0,)), e.unsqueeze(v, (0,))], 0)
+
+
+def _written(e: NodeMaker, past: Tensor, new: Tensor, first: Tensor, axis: int) -> Tensor:
+    """A cache with room, with rows in it from a place on that data says."""
+    line: list[Dim] = [1] * new.rank
+    line[axis] = new.shape[axis]
+    place = e.cast(e.reshape(first, [1] * new.rank), dtypes.i64)
+    places = e.broadcast_to(e.op("add", place, e.iota(line, axis)), new.shape)
+    return e.op("scatter_elements", past, places, new, axis=axis)
 
 
 def _unpacked(call: Call) -> tuple[Tensor, Tensor, Tensor]:
@@ -227,7 +245,10 @@ def _decoder_attention(call: Call) -> list[Tensor | None]:
     old = [call.optional(i) for i in (5, 6)]
     if old[0] is not None and old[1] is not None:
         k, v = (
-            _appended(call, *pair, shared=shared) for pair in ((old[0], k), (old[1], v))
+            _written(e, past, new, call.tensor(7), 2)
+            if shared
+            else e.concat([past, new], 2)
+            for past, new in ((old[0], k), (old[1], v))
         )
     present: list[Tensor | None] = [k, v]
     if shared and call.optional(7) is not None:
@@ -248,16 +269,6 @@ def _unpacked_row(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     third = symbolic.floordiv(q.shape[2], 3)
     first, second, rest = split(e, q, 2, [third, third, q.shape[2] - third * 2])
     return first, second, rest
-
-
-def _appended(call: Call, past: Tensor, new: Tensor, *, shared: bool) -> Tensor:
-    """A row behind a cache, or in it where it has room."""
-    e = call.maker
-    if not shared:
-        return e.concat([past, new], 2)
-    place = e.cast(e.reshape(call.tensor(7), (1, 1, 1, 1)), dtypes.i64)
-    places = e.broadcast_to(place, new.shape)
-    return e.op("scatter_elements", past, places, new, axis=2)
 
 
 def _rotary_embedding(call: Call) -> Tensor:
@@ -321,10 +332,9 @@ def turned_by(
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("Attention", _attention, domain=MICROSOFT, ignores=("past_present_share_buffer",)),
+    row("Attention", _attention, domain=MICROSOFT),
     row("DecoderMaskedMultiHeadAttention", _decoder_attention, domain=MICROSOFT),
     row("MultiHeadAttention", _multi_head_attention, domain=MICROSOFT),
-    row("QAttention", _quantized_attention, domain=MICROSOFT,
-        ignores=("past_present_share_buffer",)),
+    row("QAttention", _quantized_attention, domain=MICROSOFT),
     row("RotaryEmbedding", _rotary_embedding, domain=MICROSOFT),
 )  # fmt: skip

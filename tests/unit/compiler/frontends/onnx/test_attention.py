@@ -141,3 +141,31 @@ def test_beams_are_refused_by_name() -> None:
 def test_a_number_for_masked_keys_may_stand_beside_no_mask() -> None:
     q, k = floats(2, 3, 8), floats(2, 5, 8)
     agrees("MultiHeadAttention", [q, k, k], num_heads=2, mask_filter_value=-100.0)
+
+
+@pytest.mark.parametrize("constants", [(), (6,)])
+@pytest.mark.parametrize(("past", "rows"), [(3, 1), (0, 4), (2, 3), (6, 1)])
+def test_attention_writes_its_rows_into_a_cache_with_room(
+    past: int, rows: int, constants: tuple[int, ...]
+) -> None:
+    """onnxruntime shares caches on GPUs alone: the node over the rows that are there says what is right."""
+    batch, heads, size, room = 2, 2, 4, 7
+    x, w, b = floats(batch, rows, 5), floats(5, 24), floats(24)
+    old, length = floats(2, batch, heads, room, size), np.array([past], np.int32)
+    options = {"outputs": 2, "num_heads": heads, "unidirectional": 1}
+    found, cache = ours(
+        "Attention", [x, w, b, None, old, None, length],
+        past_present_share_buffer=1, constants=constants, **options,
+    )  # fmt: skip
+    held = old[:, :, :, :past] if past else None
+    plain, longer = ours("Attention", [x, w, b, None, held], **options)
+    total = past + rows
+    np.testing.assert_allclose(found, plain, atol=1e-5)
+    np.testing.assert_allclose(cache[:, :, :, :total], longer, atol=1e-6)
+    np.testing.assert_array_equal(cache[:, :, :, total:], old[:, :, :, total:])
+
+
+def test_a_shared_cache_whose_length_nobody_says_is_refused() -> None:
+    arrays = [floats(1, 1, 5), floats(5, 24), floats(24), None, floats(2, 1, 2, 7, 4)]
+    with pytest.raises(ModelError, match="operand 7 is missing"):
+        ours("Attention", arrays, num_heads=2, past_present_share_buffer=1)
