@@ -52,3 +52,31 @@ def test_every_phase_is_stored_at_its_place_with_what_follows(
     assert_close(run(model, inputs), expected_of(graph, inputs), 1e-5)
     # A part that panels do not divide is interleaved apart, so the product keeps its tiles.
     assert not {str(kernel.outcome) for kernel in model.kernels} & {"rows", "generic"}
+
+
+@pytest.mark.thinned(7)
+@pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize(("x", "w", "y", "attributes"), CASES)
+def test_a_bias_and_an_image_that_are_added_behind_go_into_the_stores(
+    x: str, w: str, y: str, attributes: str, dtype: str, target: Target
+) -> None:
+    channels = y.rsplit(", ", maxsplit=1)[-1]
+    graph = parse_graph(
+        f"graph @g<N: 1.., H: 2..>(%x: {dtype}[{x}], %w: {dtype}[{w}], %b: {dtype}[{channels}],"
+        f' %z: {dtype}[{y}]) {{ %c: {dtype}[{y}] = conv_transpose(%x, %w) {{layout = "NHWC", {attributes}}}'
+        f" %d: {dtype}[{y}] = add(%c, %b) %r: {dtype}[{y}] = relu(%d)"
+        f" %y: {dtype}[{y}] = add(%r, %z) return %y }}",
+        catalogue.schema,
+    )
+    random = np.random.default_rng(4)
+    shapes = [[OPEN.get(d) or int(d) for d in s.split(", ")] for s in (x, w, channels)]
+    shapes.append([{"N": 2, "2 * H": 18}.get(d) or int(d) for d in y.split(", ")])
+    kind = np.float16 if dtype == "f16" else np.float32
+    inputs = [random.standard_normal(shape).astype(kind) for shape in shapes]
+    model = compiled(graph, target)
+    bound = 1e-2 if dtype == "f16" else 1e-5
+    assert_close(run(model, inputs), expected_of(graph, inputs), bound)
+    slow = {str(kernel.outcome) for kernel in model.kernels} & {"rows", "generic"}
+    # Not every machine converts halves in lanes.
+    assert dtype == "f16" or not slow

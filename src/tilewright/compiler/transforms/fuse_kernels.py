@@ -155,9 +155,8 @@ class FuseKernels(GraphPass):
     def _fits_epilogue(
         self, user: Node, nodes: set[Node], shape: tuple[Dim, ...], groups: Groups
     ) -> bool:
-        if groups.role(user) is not Role.POINTWISE or user in groups.of:
-            return False
-        if user.result.type.shape != shape:
+        is_free = groups.role(user) is Role.POINTWISE and user not in groups.of
+        if not is_free or user.result.type.shape != shape:
             return False
         return not any(
             (v.node is None or v.node not in nodes) and groups.depends(v, nodes)
@@ -193,26 +192,27 @@ class FuseKernels(GraphPass):
     def _take_interleaving(self, group: Group, view: Node, groups: Groups) -> bool:
         """Take a reshape, a transpose of its parts and the reshape behind: phases and windows find their places.
 
-        The last part stays last and has whole vectors, so stores are as wide as before.  Where no reshape is behind,
-        rows alone may move, to where something is computed: who reads heads reads them through moves of its own.
+        The last part stays last and has whole vectors, so stores are as wide as before.  A bias and what else is
+        computed may stand in front of the reshape behind.  Where there is none, rows alone may move, to where
+        something is computed: who reads heads reads them through moves of its own.
         """
         if groups.role(view) is not Role.VIEW or not self.border_through_view:
             return False
         move = groups.edit.sole_user(view.result)
-        if move is None or move in groups.of:
+        if move is None or move in groups.of or not _fits_panels(move, group, groups):
             return False
-        if not keeps_last_axis(move) or not _fits_panels(move, group, groups):
-            return False
+        computed, shape = {move}, move.result.type.shape
         behind = groups.edit.sole_user(move.result)
-        if behind is None or behind in groups.of:
-            return False
-        merges = groups.role(behind) is Role.VIEW
+        while behind and self._fits_epilogue(behind, computed, shape, groups):
+            computed.add(behind)
+            behind = groups.edit.sole_user(behind.result)
+        merges = behind is not None and groups.role(behind) is Role.VIEW
         keeps_columns = view.operand().type.shape[-1] == view.result.type.shape[-1]
-        if not merges and not (keeps_columns and groups.role(behind) is Role.POINTWISE):
+        if not merges and (len(computed) == 1 or not keeps_columns):
             return False
-        taken = [view, move, behind] if merges else [view, move]
-        group.root = taken[-1]
-        groups.take(group, taken)
+        is_bare = merges and len(computed) == 1
+        (group.root,) = groups.edit.users(move.result) if is_bare else (move,)
+        groups.take(group, {view, move, group.root})
         return True
 
     # --- prologue and the rest -----------------------------------------------------------
@@ -264,7 +264,7 @@ def _keeps_lanes(node: Node, contraction: Node) -> bool:
 
 
 def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
-    """Whether the last axis is whole vectors, and panels and it divide each other.
+    """Whether the last axis stays last and is whole vectors, and panels and it divide each other.
 
     Else a panel would end within a part, and no schedule sees that its stores meet no others.
     """
@@ -275,7 +275,8 @@ def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
     panel, columns = anchor.operand(1).type.shape[-1], anchor.result.type.shape[-1]
     if not isinstance(panel, int) or not isinstance(columns, int) or columns % panel:
         return False
-    return last % _WIDEST_VECTOR == 0 and (last % panel == 0 or panel % last == 0)
+    stays_wide = keeps_last_axis(move) and last % _WIDEST_VECTOR == 0
+    return stays_wide and (last % panel == 0 or panel % last == 0)
 
 
 def _free_operands(node: Node, groups: Groups) -> list[Node]:

@@ -175,52 +175,6 @@ def test_a_border_is_reached_through_a_view():
     assert fused(text, without) == ["contract:matmul", "reshape", "pad"]
 
 
-PHASES = (
-    "graph @g(%x: f32[6, 4], %w: f32[W, 4, 16], %b: f32[F]) {"
-    " %m: f32[6, C] = "
-    + product_text("%x", "%w", "6, C", 16)
-    + " %v: f32[2, 3, 2, F] = reshape(%m) {shape = [2, 3, 2, F]}"
-    " %t: f32[2, 2, 3, F] = transpose(%v) {perm = [0, 2, 1, 3]}"
-)
-
-
-def phases(filters: int) -> str:
-    panels = -(-2 * filters // 16)
-    text = PHASES.replace("C]", f"{2 * filters}]").replace("[W", f"[{panels}")
-    return text.replace("F]", f"{filters}]")
-
-
-def test_phases_are_stored_where_they_belong_and_what_follows_goes_with_them():
-    behind = (
-        " %r: f32[4, 3, 16] = reshape(%t) {shape = [4, 3, 16]}"
-        " %a: f32[4, 3, 16] = add(%r, %b) %y: f32[4, 3, 16] = relu(%a) return %y }"
-    )
-    together = "contract:matmul+reshape+transpose+reshape+add+relu"
-    assert fused(phases(16) + behind) == [together]
-
-
-def test_phases_that_panels_do_not_divide_are_interleaved_apart():
-    behind = (
-        " %r: f32[4, 3, 48] = reshape(%t) {shape = [4, 3, 48]}"
-        " %y: f32[4, 3, 48] = relu(%r) return %y }"
-    )
-    wide = phases(48).replace("[6, 4, 16]", "[3, 4, 32]")
-    assert fused(wide + behind)[0] == "contract:matmul"
-
-
-def test_phases_of_less_than_a_vector_are_interleaved_apart():
-    behind = (
-        " %r: f32[4, 3, 5] = reshape(%t) {shape = [4, 3, 5]}"
-        " %y: f32[4, 3, 5] = relu(%r) return %y }"
-    )
-    assert fused(phases(5) + behind)[0] == "contract:matmul"
-
-
-def test_heads_that_stay_an_axis_are_read_through_their_move():
-    behind = " %y: f32[2, 2, 3, 16] = relu(%t) return %y }"
-    assert fused(phases(16) + behind)[0] == "contract:matmul"
-
-
 def test_rows_reductions_and_pooling_have_epilogues():
     rows = (
         "graph @g(%x: f32[3, 4]) { %z: f32[] = constant {value = f32[] [0.0]}"
