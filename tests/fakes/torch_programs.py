@@ -43,7 +43,9 @@ def same(function: Any, calls: list[tuple[Any, ...]], dynamic: Any = None) -> No
         wanted = torch.utils._pytree.tree_leaves(module(*call))
         for ours, theirs in zip(found, wanted, strict=True):
             if isinstance(theirs, torch.Tensor):
-                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(
+                    ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True
+                )
             else:
                 assert type(ours) is type(theirs)
                 assert ours == theirs

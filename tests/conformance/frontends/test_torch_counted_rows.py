@@ -163,6 +163,19 @@ def test_the_largest_of_so_many_windows_over_a_volume_of_open_sizes() -> None:
     same(largest, [(torch.randn(shape).round(),) for shape in shapes], sides)
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_what_is_no_number_stays_in_its_windows_of_a_mean(is_open: bool) -> None:
+    def mean(x: Any) -> Any:
+        return functional.adaptive_avg_pool2d(x, (3, 2)), functional.adaptive_avg_pool1d(
+            x[0], 3
+        )
+
+    x = torch.randn(2, 3, 7, 6)
+    x[0, 1, 0, 5], x[1, 2, 3, 1], x[1, 0, 6, 0] = float("nan"), float("inf"), -float("inf")
+    sides = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
+    same(mean, [(x,)], (sides,) if is_open else None)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_texts_under_frames_of_labels_have_a_loss(reduction: str) -> None:

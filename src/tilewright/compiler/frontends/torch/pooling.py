@@ -12,7 +12,6 @@ from typing import Final, final
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -20,7 +19,6 @@ from tilewright.compiler.frontends.kit.resampling import Resampling, Scale, resa
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import keep_filled
 from tilewright.compiler.frontends.torch.call import Call
-from tilewright.compiler.frontends.torch.contraction import matrix_product
 from tilewright.compiler.frontends.torch.convolution import spread
 from tilewright.compiler.frontends.torch.reduction import wide_type
 from tilewright.compiler.frontends.torch.row import Build, Row, row
@@ -174,7 +172,7 @@ def _of_integers(call: Call, x: Tensor, window: dict[str, object], total: _Total
 
 
 def _adaptive_average(call: Call) -> Tensor:
-    """The mean over as many windows as the result has places: per axis a product with their weights."""
+    """The mean over as many windows as the result has places, one axis after the other."""
     e, x = call.maker, call.tensor()
     call.argument("output_size")
     shape, dtype = call.shape(), call.dtype()
@@ -200,29 +198,21 @@ def _averaged(call: Call, x: Tensor, axis: int, count: object) -> Tensor:
         raise UnsupportedError(
             "as many windows as a call decides are not supported where their sizes differ"
         )
-    table = _window_weights(e, size, count, x.dtype)
-    order = [i for i in range(x.rank) if i != axis]
-    moved = e.transpose(x, [*order, axis])
-    found = matrix_product(e, moved, table)
-    back = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
-    return e.transpose(found, back)
-
-
-def _window_weights(e: NodeMaker, size: Dim, count: int, dtype: DType) -> Tensor:
-    """[size, count], the weight of every element in every window."""
-    if isinstance(size, int):
-        weights = np.zeros((size, count))
-        for place in range(count):
-            low, high = place * size // count, -(-(place + 1) * size // count)
-            weights[low:high, place] = 1 / (high - low)
-        return e.constant(weights.astype(dtype.numpy))
-    places = e.iota((size, 1), 0)
-    first, end = _window_bounds(e, size, e.iota((1, count), 1), count)
-    within = e.op(
-        "logical_and", e.op("less_equal", first, places), e.op("less", places, end)
-    )
-    length = e.cast(e.op("sub", end, first), dtype)
-    return e.op("div", e.cast(within, dtype), length)
+    front, behind = x.shape[:axis], x.shape[axis + 1 :]
+    kernel = _common_length(size, count)
+    if kernel:
+        parts = e.reshape(x, (*front, count, kernel, *behind))
+        return e.op("reduce_mean", parts, axes=(axis + 1,), keepdims=False)
+    # Not a product with weights: NaN and infinity stay in the windows that have them.
+    table = _windows_of(e, size, count)
+    first, end = _window_bounds(e, size, e.iota((count, 1), 0), count)
+    lengths = e.op("sub", end, first)
+    within = e.op("less", e.iota((1, table.shape[1]), 1), lengths)
+    taken, ones = e.op("gather", x, table, axis=axis), (1,) * len(behind)
+    inside = e.reshape(within, (*table.shape, *ones))
+    kept = e.op("where", inside, taken, e.scalar(0, x.dtype))
+    total = e.op("reduce_sum", kept, axes=(axis + 1,), keepdims=False)
+    return e.op("div", total, e.reshape(e.cast(lengths, x.dtype), (count, *ones)))
 
 
 def _window_bounds(
