@@ -119,6 +119,7 @@ class Importer:
         self.problems: list[Problem] = []
         self.records: list[Record] = []
         self.weight_bytes: int = 0
+        self._exposed: set[Value] = set()
         self._budget: int = MAX_NODES
         self._record: Record | None = None
         # The bodies that the nodes which are imported now have taken in place.
@@ -277,14 +278,12 @@ class Importer:
         raise UnsupportedError(text, hint=_TO_THE_HOST)
 
     def _expose(self, tensor: Tensor, name: str) -> None:
-        self.graph.outputs.append(self._output_value(tensor, name))
-        self.graph.output_names.append(name)
-
-    def _output_value(self, held: Tensor, name: str) -> Value:
-        value = self.maker.value(held)
-        if value.node is not None and not any(v is value for v in self.graph.outputs):
+        value = self.maker.value(tensor)
+        if value.node is not None and value not in self._exposed:
             value.name = name
-        return value
+        self._exposed.add(value)
+        self.graph.outputs.append(value)
+        self.graph.output_names.append(name)
 
     # --- nodes
 

@@ -7,8 +7,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from fakes import onnx_models
+from fakes.growth import grows_in_proportion
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.onnx import load, load_model
+from tilewright.compiler.frontends.onnx.importer import Importer
+from tilewright.compiler.frontends.onnx.model import open_model
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.verifier import verify
 
@@ -580,3 +583,16 @@ def test_weights_packed_for_one_processor_are_refused_with_the_way_around() -> N
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft.nchwc", 1))
     with pytest.raises(ModelError, match="ORT_ENABLE_EXTENDED"):
         load(model)
+
+
+def test_outputs_are_told_apart_without_a_look_at_all_of_them() -> None:
+    importer = Importer(open_model(onnx_models.parse(RELU)))
+    values = [importer.maker.constant(np.int64([i]), "x") for i in range(3200)]
+
+    def expose(count: int) -> None:
+        importer.graph.outputs.clear()
+        for number in range(count):
+            importer._expose(values[number], f"y{number}")
+
+    assert grows_in_proportion(expose, 100, 3200)
+    assert {"y0", "y3199"} <= {*importer.graph.output_names}
