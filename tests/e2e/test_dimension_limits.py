@@ -175,6 +175,25 @@ def test_an_empty_batch_gives_empty_results(engine: str, tmp_path: Path) -> None
         )  # `best` has elements, and there is no largest one
 
 
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_a_part_of_no_rows_has_none(engine: str, tmp_path: Path) -> None:
+    """Where the last row is row -1, sizes that are not below zero with one row or more may be."""
+    rows = symbol("N", 1)
+    last, end = minimum(rows - 1, 5), minimum(rows - 1, 1)
+    graph = Graph("part")
+    graph.inputs.append(Value(TensorType(f32, (rows, 3)), "x"))
+    half = (last - end + 1) // 2
+    cut = {"axes": (0,), "starts": (last,), "sizes": (half,), "steps": (-2,)}
+    b = GraphBuilder(graph)
+    graph.outputs.append(b.op("exp", [b.op("slice", graph.inputs, cut)]))
+    graph.output_names.append("y")
+    tw.compile(graph, threads=1, jobs=1).save(tmp_path / "m.vmfb")
+    session = tw.load(tmp_path / "m.vmfb", engine=engine, threads=1)
+    for size in (6, 3, 2, 0):
+        x = np.ones((size, 3), np.float32)
+        assert session(x).shape == x[5:1:-2].shape
+
+
 def outer_product() -> Graph:
     """y[N, M, K] = a[N, 1, 1] + b[1, M, 1] + c[1, 1, K]."""
     graph = Graph("outer")

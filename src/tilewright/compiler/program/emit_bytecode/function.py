@@ -191,7 +191,8 @@ class HalFunction:
                 room = emit("div.i64.s", room, emit("max.i64.s", part, self.i64(1)))
             part = self._atom(atom)
             term = part if index == 0 and factor == 1 else emit("mul.i64", term, part)
-            lowest = atom.bounds()[0]
+            # Where a size is 0 and nothing is left to compute, what is made of it may be below its bounds.
+            lowest = None if isinstance(atom, Operation) else atom.bounds()[0]
             if lowest is None or lowest < 0:
                 part = emit("abs.i64", part)
             self.refuse_above(room, part)
