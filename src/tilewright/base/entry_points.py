@@ -73,11 +73,13 @@ class EntryPoint:
 
 def list_entry_points(group: EntryPointGroup) -> tuple[EntryPoint, ...]:
     """All entry points of a group, by name; imports nothing."""
-    rows = _reader().entry_points(group=group.value)
-    found = {
-        EntryPoint(group=group, name=row.name, value=row.value, package=_package(row))
-        for row in rows
-    }
+    # Python 3.12 and later import what reads headers where a package is first asked for its name.
+    with LATE_IMPORTS:
+        rows = _reader().entry_points(group=group.value)
+        found = {
+            EntryPoint(group=group, name=row.name, value=row.value, package=_package(row))
+            for row in rows
+        }
     return tuple(sorted(found, key=lambda row: (row.name, row.package, row.value)))
 
 

@@ -16,6 +16,7 @@ from tilewright.base.entry_points import (
     list_entry_points,
 )
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 
 KINDS = EntryPointGroup.MODULE_KINDS
 NAMES = ("offering", "offering_too", "failing")
@@ -105,3 +106,20 @@ def test_what_reads_metadata_is_loaded_when_somebody_asks() -> None:
         timeout=60,
     )
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_no_fork_comes_between_while_metadata_is_read(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newer Pythons import more there, and a child would find their locks taken for ever."""
+    install(site, "offering", "", {"tilewright.module_kinds": {"a": "offering"}})
+    held: list[bool] = []
+
+    def package(_: object) -> str:
+        held.append(LATE_IMPORTS._is_owned())  # pyright: ignore[reportAttributeAccessIssue]
+        return "offering 1"
+
+    monkeypatch.setattr("tilewright.base.entry_points._package", package)
+    assert find_entry_point(KINDS, "a") is not None
+    assert held
+    assert all(held)
