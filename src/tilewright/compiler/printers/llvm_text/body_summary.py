@@ -1,24 +1,17 @@
-"""What a kernel's loops touch, found out once: stores and memory accesses per loop.
+"""What a kernel's loops touch, found out once: stores, memory accesses and what is read later, per loop.
 
 Called by `registers` and `statements`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import final
 
 from tilewright.base.record import field, record
-from tilewright.compiler.kernel.ir import (
-    Expression,
-    For,
-    If,
-    Load,
-    Space,
-    Statement,
-    Store,
-)
-from tilewright.compiler.kernel.rewrite import parts
+from tilewright.compiler.kernel.grid import GRID_KINDS
+from tilewright.compiler.kernel.ir import Buffer, For, If, Load, Space, Statement, Store
+from tilewright.compiler.kernel.rewrite import buffers_of, loads_of
 
 
 @final
@@ -30,11 +23,13 @@ class BodySummary:
         stores: every store inside, in order.
         loads: every load that its statements do, those of loops inside left out.
         has_loops: whether a loop is inside.
+        later: buffers that may be touched once it has ended, in a further iteration of a loop around it, too.
     """
 
     stores: list[Store] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     has_loops: bool = False
+    later: frozenset[Buffer] = frozenset()
 
     def accesses(self) -> Iterator[Load | Store]:
         """Loads and stores of device, workgroup and constant memory."""
@@ -49,20 +44,28 @@ class BodySummary:
 def summarize(body: Sequence[Statement]) -> tuple[BodySummary, dict[int, BodySummary]]:
     """A summary of a whole body, and of every loop and conditional inside, by id."""
     table: dict[int, BodySummary] = {}
-    return _collect(body, table), table
+    return _collect(body, frozenset(), table), table
 
 
-def _collect(body: Sequence[Statement], table: dict[int, BodySummary]) -> BodySummary:
-    summary = BodySummary()
-    seen: set[int] = set()
-    for statement in body:
-        summary.loads.extend(_loads(parts(statement), seen))
+def _collect(
+    body: Sequence[Statement], later: frozenset[Buffer], table: dict[int, BodySummary]
+) -> BodySummary:
+    summary = BodySummary(later=later)
+    for statement, after in zip(body, _after_each(body, later), strict=True):
+        summary.loads.extend(loads_of(statement))
         if isinstance(statement, Store):
             summary.stores.append(statement)
         elif isinstance(statement, For | If):
-            inner = table[id(statement)] = _collect(statement.body, table)
+            is_loop = isinstance(statement, For)
+            inside = after
+            if is_loop and statement.kind not in GRID_KINDS:
+                inside |= buffers_of(statement)
+            # One statement may stand in several places.
+            elsewhere = table.get(id(statement))
+            inner = table[id(statement)] = _collect(statement.body, inside, table)
+            inner.later = after if elsewhere is None else after | elsewhere.later
             summary.stores.extend(inner.stores)
-            if isinstance(statement, For):
+            if is_loop:
                 summary.has_loops = True
             else:
                 summary.loads.extend(inner.loads)
@@ -70,14 +73,11 @@ def _collect(body: Sequence[Statement], table: dict[int, BodySummary]) -> BodySu
     return summary
 
 
-def _loads(roots: Iterable[Expression], seen: set[int]) -> Iterator[Load]:
-    """The loads below `roots`; `seen` holds the ids of visited expressions."""
-    stack = list(roots)
-    while stack:
-        value = stack.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, Load):
-            yield value
-        stack.extend(parts(value))
+def _after_each(
+    body: Sequence[Statement], later: frozenset[Buffer]
+) -> list[frozenset[Buffer]]:
+    """What may be touched behind each statement, where `later` may be behind the last."""
+    found = [later]
+    for statement in reversed(body[1:]):
+        found.append(found[-1] | buffers_of(statement))
+    return found[::-1] if body else []

@@ -139,7 +139,15 @@ class Statements:
         indices.frames.pop()
         del indices.symbols[loop.var.key]
         writer.pop(following_block)
-        self._merge(slots, firsts, before, last, following_block, direct=certain)
+        alive = self._alive(summary, slots)
+        self._merge(alive, firsts, before, last, following_block, direct=certain)
+
+    def _alive(self, summary: BodySummary, slots: Sequence[Slot]) -> list[Slot]:
+        """Those of what a loop or conditional wrote that something may read after it; the others have no value from here on."""
+        for slot in slots:
+            if slot.buffer not in summary.later:
+                self.e.memory.slots.pop(slot, None)
+        return [slot for slot in slots if slot.buffer in summary.later]
 
     def _merge(
         self,
@@ -167,7 +175,8 @@ class Statements:
     def _if(self, node: If) -> None:
         writer, memory = self.writer, self.e.memory
         condition = self.e.value(node.condition)
-        slots = self.registers.written(self.summaries[id(node)].stores)
+        summary = self.summaries[id(node)]
+        slots = self.registers.written(summary.stores)
         firsts = {slot: memory.slot_value(slot) for slot in slots}
         before = writer.scope.block
         then = writer.block("then")
@@ -180,9 +189,10 @@ class Statements:
             f"br i1 {condition.text}, label %{then.label}, label %{after.label}"
         )
         writer.pop(after)
-        for slot in slots:
+        alive = self._alive(summary, slots)
+        for slot in alive:
             memory.slots.setdefault(slot, firsts[slot])
-        self._merge(slots, firsts, before, last, after, direct=False)
+        self._merge(alive, firsts, before, last, after, direct=False)
 
 
 def _phi(
