@@ -6,9 +6,10 @@ Observation only, on multi-dimensional indices.  Called by `proofs`, `dependence
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, final
 
+from tilewright.base import symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import ir
@@ -134,6 +135,12 @@ def facts_where(condition: ir.Expression) -> tuple[Fact, ...]:
         return ()
     sides = index_sides(condition)
     return () if sides is None else facts_of(condition.op, *sides)
+
+
+def is_at_most_zero(value: Dim, facts: Iterable[Dim] = ()) -> bool:
+    """Whether `value <= 0` follows from bounds of symbols, or with one of `facts`, which are at most 0."""
+    most = (symbolic.bounds(value - fact)[1] for fact in (0, *facts))
+    return any(bound is not None and bound <= 0 for bound in most)
 
 
 def facts_of(op: str, left: Dim, right: Dim) -> tuple[Fact, ...]:

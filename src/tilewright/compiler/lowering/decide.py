@@ -19,7 +19,7 @@ from typing import final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import facts_where
+from tilewright.compiler.analysis.accesses import facts_where, is_at_most_zero
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.lanes import room_of_lanes
@@ -118,7 +118,7 @@ def _differences(value: ir.Compare) -> tuple[Dim, ...]:
 
 def _surely(difference: Dim, known: _Known) -> bool:
     """Whether `difference <= 0` follows from what is known."""
-    if _at_most_zero(difference, known.facts):
+    if is_at_most_zero(difference, known.facts):
         return True
     for name, extent in reversed(known.loops):
         linear = symbolic.linear(difference, name)
@@ -127,14 +127,6 @@ def _surely(difference: Dim, known: _Known) -> bool:
         factor, rest = linear
         if isinstance(factor, int) and factor:
             difference = rest + factor * (extent - 1) if factor > 0 else rest
-            if _at_most_zero(difference, known.facts):
+            if is_at_most_zero(difference, known.facts):
                 return True
-    return False
-
-
-def _at_most_zero(difference: Dim, facts: Sequence[Dim]) -> bool:
-    for fact in (0, *facts):
-        upper = symbolic.bounds(difference - fact)[1]
-        if upper is not None and upper <= 0:
-            return True
     return False

@@ -21,6 +21,7 @@ from tilewright.compiler.analysis.accesses import (
     facts_of,
     facts_where,
     index_sides,
+    is_at_most_zero,
 )
 from tilewright.compiler.analysis.dependence import is_private, live_outside
 from tilewright.compiler.analysis.proofs import at_last, distinct, within
@@ -434,12 +435,5 @@ _OPPOSITE: Final = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
 def _follows(wanted: Fact, facts: Sequence[Fact], around: Sequence[ir.For]) -> bool:
     """Whether one of `facts`, or where loops end, says at least as much as `wanted`."""
     behind = wanted[0] - wanted[1]
-    apart = (behind - (x - y) for x, y in facts)
-    return any(map(_is_never_positive, apart)) or _is_never_positive(
-        at_last(behind, around)
-    )
-
-
-def _is_never_positive(value: Dim) -> bool:
-    most = symbolic.bounds(value)[1]
-    return most is not None and most <= 0
+    said = (low - high for low, high in facts)
+    return is_at_most_zero(behind, said) or is_at_most_zero(at_last(behind, around))
