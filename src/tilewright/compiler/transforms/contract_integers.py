@@ -90,7 +90,8 @@ def _depth_axes(node: Node) -> tuple[int, int]:
     """The axes of both operands along which a contraction sums (for conv, beside the kernel)."""
     if node.op == "matmul":
         return node.operand(0).type.rank - 1, node.operand(1).type.rank - 2
-    return (1 if node.word("layout") == "NCHW" else node.operand(0).type.rank - 1), 1
+    channels_first = node.word("layout") == "NCHW"
+    return (1 if channels_first else node.operand(0).type.rank - 1), 1
 
 
 def _exact_depth(node: Node) -> int:
@@ -127,7 +128,8 @@ def _sizes(array: np.ndarray, *, per_column: bool) -> np.ndarray:
 def _heaviest(sizes: np.ndarray, axis: int, size: int) -> int:
     """The largest sum of sizes that a result meets in `size` elements along `axis`."""
     starts = np.arange(0, sizes.shape[axis], size)
-    return int(np.add.reduceat(sizes, starts, axis=axis).max(initial=0))
+    sums = np.add.reduceat(sizes, starts, axis=axis)
+    return int(sums.max(initial=0))
 
 
 def _parts(node: Node, size: int, emit: Emitter) -> Iterator[tuple[Value, Value]]:

@@ -62,7 +62,8 @@ def bias_apart(node: Node, emit: Emitter) -> Value | None:
     plain = emit.op(node.op, node.operands[:2], node.attributes)
     axis = channel_axis_of(node)
     shape = [1] * (plain.type.rank - axis)
-    return emit.op("add", [plain, emit.reshape(bias, (bias.type.shape[0], *shape[1:]))])
+    spread = emit.reshape(bias, (bias.type.shape[0], *shape[1:]))
+    return emit.op("add", [plain, spread])
 
 
 def _weighted(value: Value, emit: Emitter) -> Node:
@@ -197,7 +198,8 @@ def distribute_factor(node: Node, emit: Emitter) -> Value | None:
     factor = node.operand(1)
     need(_known_factor(factor))
     scaled = emit.op("mul", [inner.operand(0), emit.op("mul", [inner.operand(1), factor])])
-    return _kept(emit.op("add", [scaled, emit.op("mul", [total.operand(1), factor])]), node)
+    shift = emit.op("mul", [total.operand(1), factor])
+    return _kept(emit.op("add", [scaled, shift]), node)
 
 
 def merge_terms(node: Node, emit: Emitter) -> Value | None:

@@ -61,7 +61,8 @@ def spread_image(
         x, window = _picked(x, rows, window, emit), Window()
     elif _reads(node, rows, x.type.shape[:-1]) < _LEAST_READS:
         return x, window
-    return emit.op("pad", [x], {"pads": (*(0,) * (2 * x.type.rank - 1), more)}), window
+    behind = (0,) * (2 * x.type.rank - 1)
+    return emit.op("pad", [x], {"pads": (*behind, more)}), window
 
 
 def _reads(node: Node, rows: Sequence[Dim], places: Sequence[Dim]) -> int:
