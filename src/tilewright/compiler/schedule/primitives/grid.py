@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.base.errors import ScheduleError
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import accesses
-from tilewright.compiler.analysis.dependence import carried, check_fixed, overlap
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind, Statement
 from tilewright.compiler.kernel.rewrite import substitute
@@ -46,7 +46,7 @@ def bind(kernel: Kernel, loop: str, axis: str) -> Kernel:
         level = statement.body
     if any(isinstance(s, For) and s.kind is kinds[axis] for s in path):
         raise ScheduleError(f"grid axis '{axis}' is taken")
-    met = carried(old, scope=kernel.body, updates_commute=False)
+    met = dependence.carried(old, scope=kernel.body, updates_commute=False)
     if met is not None:
         raise ScheduleError(f"iterations of '{loop}' meet in '{met.name}'")
     return tree.rewrite(kernel, old, (replace(old, kind=kinds[axis]),))
@@ -75,8 +75,8 @@ def join(kernel: Kernel, loop: str, into: str) -> tuple[Kernel, LoopName]:
     rest = tuple(s for s in kernel.body if s is not old)
     if not rest:
         return kernel, LoopName(loop)
-    check_fixed((old,), old.body)
-    both = overlap(accesses((old,)), accesses(rest))
+    dependence.check_fixed((old,), old.body)
+    both = dependence.overlap(accesses((old,)), accesses(rest))
     if both is not None:
         raise ScheduleError(f"'{loop}' and the code beside it both touch '{both.name}'")
     joined = tree.make_loop(tree.free_name(kernel, into), old.extent + 1, ())

@@ -14,6 +14,7 @@ from typing import Final, final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import (
     Access,
     Fact,
@@ -23,7 +24,6 @@ from tilewright.compiler.analysis.accesses import (
     index_sides,
     is_at_most_zero,
 )
-from tilewright.compiler.analysis.dependence import is_private, live_outside
 from tilewright.compiler.analysis.proofs import at_last, distinct, within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
@@ -159,9 +159,11 @@ class _Known:
         key = (loop.var.name, buffer)
         if key not in self._private:
             inside = {loop.var.name, *(x.var.name for x in loops(loop.body))}
-            self._private[key] = not live_outside(
+            self._private[key] = not dependence.live_outside(
                 self.kernel.body, loop, buffer
-            ) and is_private(_let_through(loop.body, self.guard.condition, inside), buffer)
+            ) and dependence.is_private(
+                _let_through(loop.body, self.guard.condition, inside), buffer
+            )
         return self._private[key]
 
     def reads(

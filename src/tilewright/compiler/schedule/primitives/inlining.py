@@ -17,13 +17,13 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import (
     Fact,
     accesses,
     known_facts,
     update_operator,
 )
-from tilewright.compiler.analysis.dependence import conflict, overlap, private_buffers
 from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
@@ -269,8 +269,8 @@ def _check_moved_up(
 ) -> None:
     moved = accesses(body, facts=_guards_of_store(around[-1].body, target))
     between = accesses(kernel.body[kernel.body.index(producer) + 1 : position])
-    inner = conflict(accesses(around[-1].body), moved, [s.var for s in around])
-    touched = overlap(between, accesses([kernel.body[position]])) or inner
+    inner = dependence.conflict(accesses(around[-1].body), moved, [s.var for s in around])
+    touched = dependence.overlap(between, accesses([kernel.body[position]])) or inner
     touched = touched or _conflict_outside(around, body)
     if touched is not None:
         raise ScheduleError(f"code that touches '{touched.name}' is in the way")
@@ -290,8 +290,8 @@ def _conflict_outside(around: Sequence[ir.For], body: ir.Body) -> ir.Buffer | No
             n for n, s in enumerate(loop.body) if tree.path_to((s,), inner) is not None
         )
         shared = [s.var for s in around[: around.index(loop) + 1]]
-        found = conflict(accesses(loop.body[:place]), moved, shared)
-        found = found or overlap(accesses(loop.body[place + 1 :]), moved)
+        found = dependence.conflict(accesses(loop.body[:place]), moved, shared)
+        found = found or dependence.overlap(accesses(loop.body[place + 1 :]), moved)
         if found is not None:
             return found
     return None
@@ -375,9 +375,9 @@ def _loops_used(nest: Sequence[ir.For], indices: Sequence[Dim]) -> int:
 
 def _check_nest_parallel(nest: Sequence[ir.For]) -> None:
     found = accesses(nest[-1].body)
-    private = frozenset(private_buffers(nest[-1].body))
+    private = frozenset(dependence.private_buffers(nest[-1].body))
     writes = [a for a in found if a.write]
-    met = conflict(writes, found, tuple(s.var for s in nest), private)
+    met = dependence.conflict(writes, found, tuple(s.var for s in nest), private)
     if met is not None:
         raise ScheduleError(f"the consumer's iterations meet in '{met.name}'")
 

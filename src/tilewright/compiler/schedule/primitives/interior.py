@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Atom, Dim, Expr, Operation
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import facts_where
-from tilewright.compiler.analysis.dependence import check_fixed
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
@@ -51,7 +51,7 @@ def interior(kernel: ir.Kernel, loop: str) -> tuple[ir.Kernel, tuple[Piece, ...]
     Raises: ScheduleError if nothing is tested, or if no run passes; for a loop of workgroups.
     """
     old = find_inside(kernel, loop)
-    check_fixed((old,), old.body)
+    dependence.check_fixed((old,), old.body)
     extents = _extents(old)
     tests = frozenset(_tests(old, extents))
     if not tests:

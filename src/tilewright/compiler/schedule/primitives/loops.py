@@ -13,14 +13,8 @@ from dataclasses import replace
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import accesses
-from tilewright.compiler.analysis.dependence import (
-    carried,
-    check_fixed,
-    conflict,
-    only_inside,
-    private_buffers,
-)
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import FreshNames, loops, only_statement, substitute
@@ -87,7 +81,7 @@ def split(
         raise ScheduleError(f"cannot split '{loop}' by {factor}")
     if tail not in ("guard", "tight"):
         raise ScheduleError(f"tail is 'guard' or 'tight', got '{tail}'")
-    check_fixed((old,), old.body)
+    dependence.check_fixed((old,), old.body)
     outer, inner = _two_names(kernel, loop, into)
     divides = symbolic.is_multiple(old.extent, factor)
     count = symbolic.ceildiv(old.extent, factor)
@@ -145,7 +139,7 @@ def fuse(
         raise ScheduleError(f"'{outer}' and '{inner}' are loops of different kinds")
     if second.extent == 0:
         raise ScheduleError(f"'{inner}' never runs")
-    check_fixed((first, second), second.body)
+    dependence.check_fixed((first, second), second.body)
     name = tree.free_name(kernel, into or outer, outer, inner)
     extent = first.extent * second.extent
     fused = tree.make_loop(name, extent, (), first.kind, reduction=first.reduction)
@@ -191,7 +185,7 @@ def reorder(kernel: ir.Kernel, order: Sequence[str]) -> ir.Kernel:
     if all(a is b for a, b in zip(wanted, nest, strict=False)):
         return kernel
     _check_extents(wanted)
-    check_fixed(nest, nest[-1].body)
+    dependence.check_fixed(nest, nest[-1].body)
     moved = nest[: positions[-1] + 1]
     inward = _moved_inward(moved, wanted)
     if inward is None or not all(_is_parallel(kernel, x, moved[-1]) for x in inward):
@@ -229,15 +223,17 @@ def _moved_inward(before: Sequence[ir.For], after: Sequence[ir.For]) -> list[ir.
 def _is_parallel(kernel: ir.Kernel, loop: ir.For, innermost: ir.For) -> bool:
     """Whether iterations of `loop` share nothing but what is private to those of `innermost`."""
     private = frozenset(
-        only_inside(private_buffers(innermost.body), kernel.body, innermost)
+        dependence.only_inside(
+            dependence.private_buffers(innermost.body), kernel.body, innermost
+        )
     )
     found = accesses(loop.body)
     writes = [a for a in found if a.write]
-    return conflict(writes, found, (loop.var,), private) is None
+    return dependence.conflict(writes, found, (loop.var,), private) is None
 
 
 def _check_permutable(kernel: ir.Kernel, nest: Sequence[ir.For]) -> None:
-    found = carried(nest[-1], tuple(s.var for s in nest[:-1]), scope=kernel.body)
+    found = dependence.carried(nest[-1], tuple(s.var for s in nest[:-1]), scope=kernel.body)
     if found is not None:
         raise ScheduleError(
             f"iterations of {[s.var.name for s in nest]} depend on each other through "
@@ -306,7 +302,7 @@ def vectorize(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     found = accesses(old.body)
     writes = [a for a in found if a.write]
     # Private buffers and updates included.
-    met = conflict(writes, found, (old.var,), updates_commute=False)
+    met = dependence.conflict(writes, found, (old.var,), updates_commute=False)
     if met is not None:
         raise ScheduleError(
             f"'{loop}' cannot be vectorized: its iterations meet in '{met.name}'"

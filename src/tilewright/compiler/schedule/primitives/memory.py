@@ -13,14 +13,8 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import Access, Fact, accesses
-from tilewright.compiler.analysis.dependence import (
-    lines_of_an_iteration,
-    live_outside,
-    only_inside,
-    private_buffers,
-    reads_its_own,
-)
 from tilewright.compiler.analysis.proofs import in_bounds
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.rewrite import (
@@ -94,10 +88,10 @@ def privatize(
     """
     old = _temporary(kernel, buffer)
     outer = tree.find(kernel, loop)
-    if live_outside(kernel.body, outer, old):
+    if dependence.live_outside(kernel.body, outer, old):
         raise ScheduleError(f"'{buffer}' is used outside '{loop}'")
     space, body = _space(scope), outer.body
-    if space is ir.Space.DEVICE or not reads_its_own(body, old):
+    if space is ir.Space.DEVICE or not dependence.reads_its_own(body, old):
         raise ScheduleError(
             f"an iteration of '{loop}' reads elements of '{buffer}' it did not write"
         )
@@ -386,8 +380,8 @@ def _is_own(kernel: ir.Kernel, outer: ir.For, buffer: ir.Buffer) -> bool:
     if all(buffer is not b for b in kernel.locals):
         return False
     rest = tree.rewrite(kernel, outer, ()).body
-    return reads_its_own(outer.body, buffer) and (
-        buffer not in tree.used_buffers(rest) or reads_its_own(rest, buffer)
+    return dependence.reads_its_own(outer.body, buffer) and (
+        buffer not in tree.used_buffers(rest) or dependence.reads_its_own(rest, buffer)
     )
 
 
@@ -424,7 +418,9 @@ def expand(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     Raises: ScheduleError if the loop has no constant bound on its extent.
     """
     outer = tree.find(kernel, loop)
-    private = only_inside(private_buffers(outer.body), kernel.body, outer)
+    private = dependence.only_inside(
+        dependence.private_buffers(outer.body), kernel.body, outer
+    )
     count = largest(outer.extent)
     new = {b: ir.Buffer(b.name, b.dtype, (*b.shape, count), b.space) for b in private}
     index = tree.reference(outer.var)
@@ -465,7 +461,7 @@ def separate(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         raise ScheduleError(f"'{loop}' is not outermost")
     new = {
         b: ir.Buffer(b.name, b.dtype, (outer.extent, *b.shape), b.space)
-        for b in lines_of_an_iteration(kernel, outer)
+        for b in dependence.lines_of_an_iteration(kernel, outer)
     }
     if not new:
         raise ScheduleError(f"'{loop}' has no temporary in device memory for itself")

@@ -13,15 +13,8 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import accesses
-from tilewright.compiler.analysis.dependence import (
-    check_fixed,
-    check_guard_fixed,
-    conflict,
-    only_inside,
-    overlap,
-    private_buffers,
-)
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
@@ -72,12 +65,12 @@ def fuse_nests(kernel: ir.Kernel, first: str, second: str) -> ir.Kernel:
     if low > high:
         raise ScheduleError(f"'{second}' stands before '{first}'")
     between = accesses(level[low + 1 : high])
-    up, down = (overlap(between, accesses([x])) for x in (b, a))
+    up, down = (dependence.overlap(between, accesses([x])) for x in (b, a))
     if up is not None and down is not None:
         raise ScheduleError(f"'{second}' cannot pass code that touches '{up.name}'")
-    check_fixed((b,), a.body)
+    dependence.check_fixed((b,), a.body)
     body = substitute(b.body, {second: tree.reference(a.var)})
-    needed = conflict(accesses(a.body), accesses(body), (a.var,))
+    needed = dependence.conflict(accesses(a.body), accesses(body), (a.var,))
     if needed is not None:
         raise ScheduleError(
             f"an iteration of '{second}' needs '{needed.name}' of another iteration of '{first}'"
@@ -118,9 +111,9 @@ def fission(
     parts = _guarded_parts(body)
     if len(parts) < 2:
         return kernel, (WHOLE,)
-    check_fixed(nest, body)
+    dependence.check_fixed(nest, body)
     variables = tuple(s.var for s in nest)
-    private = only_inside(private_buffers(body), kernel.body, outer)
+    private = dependence.only_inside(dependence.private_buffers(body), kernel.body, outer)
     expanded = [b for b in private if _crosses(parts, b)]
     for access in accesses(body):
         if access.lanes != 1 and any(access.buffer is b for b in expanded):
@@ -157,7 +150,7 @@ def _guarded_parts(body: ir.Body) -> list[ir.Body]:
     if isinstance(guard, ir.If):
         parts = _guarded_parts(guard.body)
         for part in parts[:-1]:
-            check_guard_fixed(guard, part)
+            dependence.check_guard_fixed(guard, part)
         return [(ir.If(guard.condition, part),) for part in parts]
     return [(s,) for s in body]
 
@@ -178,7 +171,7 @@ def _check_fission(
     found = [accesses(part) for part in parts]
     for position, first in enumerate(found):
         for second in found[position + 1 :]:
-            through = conflict(first, second, variables, private)
+            through = dependence.conflict(first, second, variables, private)
             if through is not None:
                 raise ScheduleError(
                     f"iterations of {[v.name for v in variables]} depend on each other through "

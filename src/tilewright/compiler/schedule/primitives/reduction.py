@@ -11,8 +11,8 @@ from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import Access, accesses
-from tilewright.compiler.analysis.dependence import live_outside
 from tilewright.compiler.kernel import ir, numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
 from tilewright.compiler.kernel.rewrite import (
@@ -117,7 +117,7 @@ def begin_with(kernel: ir.Kernel, buffer: str, loop: str) -> ir.Kernel:
         or not _is_zero(start.value)
     ):
         raise ScheduleError(f"no sum in '{buffer}' begins in '{loop}'")
-    if not target.dtype.is_integer or live_outside(kernel.body, outer, target):
+    if not target.dtype.is_integer or dependence.live_outside(kernel.body, outer, target):
         raise ScheduleError(f"'{buffer}' is no integer of '{loop}' alone")
     sums = [x for x in others if isinstance(x, ir.For) and x.reduction]
     readers = [x for x in others if isinstance(x, ir.Store) and x.buffer is not target]

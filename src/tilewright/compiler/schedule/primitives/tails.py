@@ -11,14 +11,8 @@ from typing import TypeAlias, TypeGuard, cast
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import index_sides
-from tilewright.compiler.analysis.dependence import (
-    check_fixed,
-    check_guard_fixed,
-    live_outside,
-    only_inside,
-    private_buffers,
-)
 from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
@@ -54,10 +48,10 @@ def copy_of(
     Buffers that other code reads stay shared.  The kernel is that with the new buffers.  `statement`: see `Rewriter`.
     """
     names = names or FreshNames.of(kernel)
-    private = private_buffers(body) if private is None else private
+    private = dependence.private_buffers(body) if private is None else private
     own = {
         b: ir.Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
-        for b in only_inside(private, kernel.body, original)
+        for b in dependence.only_inside(private, kernel.body, original)
     }
     dims = renamed(loops(body), names)
     copy = Rewriter(dims=dims, buffers=own, statement=statement).body(body)
@@ -112,7 +106,7 @@ def partition(
     Raises: ScheduleError for a negative number, and for a loop of workgroups.
     """
     old = tree.find_inside(kernel, loop)
-    check_fixed((old,), old.body)
+    dependence.check_fixed((old,), old.body)
     point = dim_argument(kernel, at, tree.enclosing_loops(kernel, old))
     if isinstance(point, int) and point < 0:
         raise ScheduleError(f"cannot cut '{loop}' at {point}")
@@ -198,7 +192,7 @@ def _guarded(
     if found is None:
         raise ScheduleError(f"'{loop}' has no guard to specialize on")
     condition, rest, _ = found
-    check_guard_fixed(ir.If(condition, old.body), (top,))
+    dependence.check_guard_fixed(ir.If(condition, old.body), (top,))
     _check_private_outside(old, condition)
     path = tree.path_inside(top, old)
     inside = {s.var.name for s in (*path, old) if isinstance(s, ir.For)}
@@ -228,7 +222,10 @@ def trim(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     if not within(limit, old.extent + 1):
         raise ScheduleError(f"nothing says that '{loop}' has as many as {limit} iterations")
     _check_private_outside(old, condition)
-    if any(live_outside(kernel.body, old, b) for b in private_buffers(old.body)):
+    if any(
+        dependence.live_outside(kernel.body, old, b)
+        for b in dependence.private_buffers(old.body)
+    ):
         raise ScheduleError(f"what '{loop}' computes is read elsewhere")
     shorter = _run_of(old, limit, _without(old.body, condition))
     return tree.rewrite(kernel, old, (shorter,))
@@ -247,7 +244,7 @@ def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopNam
     `extent`, and for a loop of workgroups.
     """
     old = tree.find_inside(kernel, loop)
-    check_fixed((old,), old.body)
+    dependence.check_fixed((old,), old.body)
     if isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' runs {old.extent} times in every call")
     facts = tree.facts_at(kernel, old)
@@ -261,7 +258,7 @@ def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopNam
 
 def _check_private_outside(loop: ir.For, condition: ir.Expression) -> None:
     """What a guarded iteration does outside its guard must stay within the iteration."""
-    private = private_buffers(loop.body)
+    private = dependence.private_buffers(loop.body)
     unguarded = map_body(
         loop.body, statement=lambda s: () if _is_guard(s, condition) else s
     )
@@ -341,7 +338,7 @@ def split_counts(
         )
     if block < 0 or 0 < 2 * block <= most:
         raise ScheduleError(f"'{loop}' may run {most} times, no fewer than two of {block}")
-    check_fixed((old,), old.body)
+    dependence.check_fixed((old,), old.body)
     names = FreshNames.of(kernel)
     cases: list[Case] = []
     rest, start = old.extent, cast("Dim", 0)
@@ -376,7 +373,7 @@ def split_powers(
         raise ScheduleError(
             f"'{loop}' runs up to {upper} times, not below twice the power of two {largest}"
         )
-    check_fixed((old,), old.body)
+    dependence.check_fixed((old,), old.body)
     names = FreshNames.of(kernel)
 
     def blocks() -> Iterator[Case]:
