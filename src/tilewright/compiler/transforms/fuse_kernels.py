@@ -199,14 +199,17 @@ class FuseKernels(GraphPass):
         if groups.role(view) is not Role.VIEW or not self.border_through_view:
             return False
         move = groups.edit.sole_user(view.result)
-        if move is None or move in groups.of or not _fits_panels(move, group, groups):
+        if move is None or move in groups.of or not keeps_last_axis(move):
+            return False
+        if not _fits_panels(move, group, groups):
             return False
         computed, shape = {move}, move.result.type.shape
         behind = groups.edit.sole_user(move.result)
         while behind and self._fits_epilogue(behind, computed, shape, groups):
             computed.add(behind)
             behind = groups.edit.sole_user(behind.result)
-        merges = behind is not None and groups.role(behind) is Role.VIEW
+        is_view = behind is not None and groups.role(behind) is Role.VIEW
+        merges = is_view and behind not in groups.of
         keeps_columns = view.operand().type.shape[-1] == view.result.type.shape[-1]
         if not merges and (len(computed) == 1 or not keeps_columns):
             return False
@@ -264,7 +267,7 @@ def _keeps_lanes(node: Node, contraction: Node) -> bool:
 
 
 def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
-    """Whether the last axis stays last and is whole vectors, and panels and it divide each other.
+    """Whether the last axis is whole vectors, and panels and it divide each other.
 
     Else a panel would end within a part, and no schedule sees that its stores meet no others.
     """
@@ -275,8 +278,7 @@ def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
     panel, columns = anchor.operand(1).type.shape[-1], anchor.result.type.shape[-1]
     if not isinstance(panel, int) or not isinstance(columns, int) or columns % panel:
         return False
-    stays_wide = keeps_last_axis(move) and last % _WIDEST_VECTOR == 0
-    return stays_wide and (last % panel == 0 or panel % last == 0)
+    return last % _WIDEST_VECTOR == 0 and (last % panel == 0 or panel % last == 0)
 
 
 def _free_operands(node: Node, groups: Groups) -> list[Node]:

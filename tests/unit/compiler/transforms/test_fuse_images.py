@@ -86,6 +86,15 @@ def test_phases_are_stored_where_they_belong_behind_what_is_computed_before_they
     ]
 
 
+def test_what_has_several_results_moves_no_phases():
+    behind = (
+        " %r: f32[1, 12, 16] = reshape(%m) {shape = [1, 12, 16]}"
+        " %y: f32[1, 12, 2], %i: i64[1, 12, 2] = top_k(%r) {k = [2], axis = 2} return %y, %i }"
+    )
+    text = phases(16).partition(" %v:")[0] + behind
+    assert fused(text)[-1] == "top_k"
+
+
 def test_phases_that_panels_do_not_divide_are_interleaved_apart():
     behind = (
         " %r: f32[4, 3, 48] = reshape(%t) {shape = [4, 3, 48]}"
