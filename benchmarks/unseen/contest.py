@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 
 import tilewright
-from sweep.contest import Ours, Peer, count_for, difference, time_round
+from sweep.contest import WALL, Ours, Peer, count_for, difference, time_round
 from sweep.network import Array
 from tilewright.api.model import coverage
 from tilewright.api.profiling.kernels import rows_of, sample
@@ -148,11 +148,11 @@ def race(ours: Ours, peer: Peer) -> Row:
     Calls of a whole model are long: a disturbed one must not be the only one.
     """
     contenders = (ours, peer)
-    counts = [count_for(contender.call) for contender in contenders]
+    counts = [count_for(contender.call, WALL) for contender in contenders]
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for contender, count, taken in zip(contenders, counts, times, strict=True):
-            taken += time_round(contender.call, count)
+            taken += time_round(contender.call, count, WALL)
     return {
         contender.name: {"min_s": min(taken), "median_s": statistics.median(taken)}
         for contender, taken in zip(contenders, times, strict=True)
