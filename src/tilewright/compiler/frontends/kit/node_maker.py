@@ -521,6 +521,10 @@ class NodeMaker:
         """The index along `axis` at every element."""
         return self.op("iota", shape=tuple(shape), dtype=dtype, axis=axis)
 
+    def along(self, axis: int, size: Dim, rank: int) -> Tensor:
+        """`0 .. size - 1` along one axis of several, the others of size 1."""
+        return self.iota([size if a == axis else 1 for a in range(rank)], axis)
+
 
 def _is_one_or_none(dim: Dim) -> bool:
     """Whether a size that only a call knows is 0 or 1."""

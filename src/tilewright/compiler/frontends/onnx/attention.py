@@ -183,10 +183,9 @@ def _pair(e: NodeMaker, k: Tensor, v: Tensor) -> Tensor:
 
 def _written(e: NodeMaker, past: Tensor, new: Tensor, first: Tensor, axis: int) -> Tensor:
     """A cache with room, with rows in it from a place on that data says."""
-    line: list[Dim] = [1] * new.rank
-    line[axis] = new.shape[axis]
     place = e.cast(e.reshape(first, [1] * new.rank), dtypes.i64)
-    places = e.broadcast_to(e.op("add", place, e.iota(line, axis)), new.shape)
+    places = e.op("add", place, e.along(axis, new.shape[axis], new.rank))
+    places = e.broadcast_to(places, new.shape)
     return e.op("scatter_elements", past, places, new, axis=axis)
 
 

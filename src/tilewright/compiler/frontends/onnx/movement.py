@@ -330,9 +330,7 @@ def _tensor_scatter(call: Call) -> Tensor:
     e, cache, update = call.maker, call.tensor(0), call.tensor(1)
     axis = call.axis(cache.rank, -2)
     mode = call.choice("mode", "linear", ("linear", "circular"))
-    line: list[Dim] = [1] * update.rank
-    line[axis] = update.shape[axis]
-    place = e.iota(line, axis)
+    place = e.along(axis, update.shape[axis], update.rank)
     start = call.optional(2)
     if start is not None:
         first = e.unsqueeze(e.cast(start, dtypes.i64), range(1, update.rank))

@@ -55,11 +55,6 @@ def _vectors(
     return columns, rest
 
 
-def _along(e: NodeMaker, size: Dim, axis: int, rank: int) -> Tensor:
-    """`0 .. size - 1` along one axis of several."""
-    return e.reshape(e.iota((size,), 0), [size if a == axis else 1 for a in range(rank)])
-
-
 def _spread(e: NodeMaker, x: Tensor, axes: Sequence[int], rank: int) -> Tensor:
     """The axes of x at places among `rank`, the others of size 1."""
     shape: list[Dim] = [1] * rank
@@ -125,10 +120,10 @@ def places_of(
     for component, axis in zip(columns, numbers["map"], strict=True):
         places[axis] = _spread(e, component, others, rank)
     for axis, position in pairs:
-        places[axis] = _along(e, batch[position], others[position], rank)
+        places[axis] = e.along(others[position], batch[position], rank)
     for axis, own in zip(windowed, sorted(window), strict=True):
         result[own] = sizes[axis]
-        places[axis] = e.op("add", places[axis], _along(e, sizes[axis], own, rank))
+        places[axis] = e.op("add", places[axis], e.along(own, sizes[axis], rank))
     return places, result
 
 

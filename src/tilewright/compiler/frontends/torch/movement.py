@@ -365,7 +365,7 @@ def _strided(call: Call) -> Tensor:
     if any(size == 0 for size in (*sizes, *x.shape)):
         return e.full(0, x.dtype, call.shape())
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-        steps = e.iota([size if i == axis else 1 for i in range(len(sizes))], axis)
+        steps = e.along(axis, size, len(sizes))
         places = e.op("add", places, e.op("mul", steps, e.dim(stride)))
     return e.op("gather", e.reshape(x, (math.prod(x.shape),)), places, axis=0)
 
