@@ -26,6 +26,7 @@ from tilewright.compiler.transforms.matching import (
     maker,
     splat_of,
 )
+from tilewright.compiler.transforms.movement_rewrites import drop_same_type
 from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 _MANTISSA: Final = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
@@ -186,12 +187,6 @@ def where_negated(node: Node, emit: Emitter) -> Value | None:
     return emit.op("where", [inner.operand(), node.operand(2), node.operand(1)])
 
 
-def cast_to_itself(node: Node, _: Emitter) -> Value | None:
-    """A cast to the type that x has is x."""
-    x = node.operand()
-    return x if x.type == node.result.type else None
-
-
 def cast_of_cast(node: Node, emit: Emitter) -> Value | None:
     """A cast through a type that holds every value of x is a cast of x."""
     inner = made(node.operand(), "cast")
@@ -332,7 +327,7 @@ REWRITES: Final[Rewrites] = {
     "logical_and": (logic_decided,),
     "logical_or": (logic_decided,),
     **dict.fromkeys(_ANSWERS, (comparison_decided,)),
-    "cast": (cast_to_itself, cast_of_cast, cast_of_lookup),
+    "cast": (drop_same_type, cast_of_cast, cast_of_lookup),
     "identity": (drop_identity,),
     "*": (constant_to_the_right, repeat_idempotent, drop_broadcast, raise_broadcast),
 }

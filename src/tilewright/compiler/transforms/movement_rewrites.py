@@ -25,7 +25,7 @@ from tilewright.compiler.transforms.matching import (
 
 
 def drop_same_type(node: Node, _: Emitter) -> Value | None:
-    """A reshape, broadcast or tile to the type that x has is x."""
+    """A reshape, broadcast, tile or cast to the type that x has is x."""
     x = node.operand()
     return x if x.type == node.result.type else None
 
