@@ -104,7 +104,8 @@ def to_nhwc(node: Node, emit: Emitter) -> Value | None:
     if source is None:
         source = emit.op("transpose", [x], {"perm": to_channels_last(rank)})
     attributes = {**node.attributes, "layout": "NHWC"}
-    return channels_first(emit.op(node.op, [source, *node.operands[1:]], attributes), emit)
+    result = emit.op(node.op, [source, *node.operands[1:]], attributes)
+    return channels_first(result, emit)
 
 
 def _is_better_last(node: Node, emit: Emitter) -> bool:

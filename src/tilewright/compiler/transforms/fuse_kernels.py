@@ -208,14 +208,13 @@ class FuseKernels(GraphPass):
         while behind and self._fits_epilogue(behind, computed, shape, groups):
             computed.add(behind)
             behind = groups.edit.sole_user(behind.result)
-        is_view = behind is not None and groups.role(behind) is Role.VIEW
-        merges = is_view and behind not in groups.of
+        is_bare = len(computed) == 1
         keeps_columns = view.operand().type.shape[-1] == view.result.type.shape[-1]
-        if not merges and (len(computed) == 1 or not keeps_columns):
+        merges = behind and groups.role(behind) is Role.VIEW and behind not in groups.of
+        if not merges and (is_bare or not keeps_columns):
             return False
-        is_bare = merges and len(computed) == 1
-        (group.root,) = groups.edit.users(move.result) if is_bare else (move,)
-        groups.take(group, {view, move, group.root})
+        group.root = behind if behind and is_bare else move
+        groups.take(group, [view, move, group.root])
         return True
 
     # --- prologue and the rest -----------------------------------------------------------

@@ -74,7 +74,8 @@ def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
 def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
     """A broadcast that only adds unit axes is a reshape."""
     x = node.operand()
-    need(x.type.element_count == node.result.type.element_count != 0)
+    need(x.type.element_count == node.result.type.element_count)
+    need(x.type.element_count != 0)
     return emit.reshape(x, node.result.type.shape)
 
 
@@ -104,7 +105,8 @@ def scatter_between_transposes(node: Node, emit: Emitter) -> Value | None:
     _, places, new = scatter.present_operands
     perm, count, dtype = turned.ints("perm"), places.type.rank - 1, places.type.dtype
     depth = cast("int", places.type.shape[-1])
-    need(emit.edit.sole_user(scatter.result) is node and back == inverse(perm))
+    need(emit.edit.sole_user(scatter.result) is node)
+    need(back == inverse(perm))
     need(depth and [*perm[depth:]] == sorted(perm[depth:]))
     # The axes in front of the last that is chosen come first: rows are written in the order of memory.
     last = max(perm[:depth])
@@ -283,7 +285,8 @@ def gather_of_one(node: Node, emit: Emitter) -> Value | None:
         place = x.type.shape[axis] + place
     # A slice looks at nothing; a gather is checked.
     need(is_at_least(place, 0) and is_at_least(x.type.shape[axis] - 1, place))
-    return emit.reshape(emit_slice(emit, x, {axis: (place, 1, 1)}), node.result.type.shape)
+    cut = emit_slice(emit, x, {axis: (place, 1, 1)})
+    return emit.reshape(cut, node.result.type.shape)
 
 
 def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
@@ -296,7 +299,8 @@ def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
 def mean_of_kept(node: Node, emit: Emitter) -> Value | None:
     """A reshape that drops the axes that a reduction kept belongs into the reduction."""
     inner = made(node.operand(), *_REDUCTIONS)
-    need(inner.flag("keepdims") and emit.edit.sole_user(inner.result) is node)
+    need(inner.flag("keepdims"))
+    need(emit.edit.sole_user(inner.result) is node)
     x = inner.operand()
     axes = {a % x.type.rank for a in inner.ints("axes")}
     kept = tuple(d for i, d in enumerate(x.type.shape) if i not in axes)

@@ -161,7 +161,8 @@ def _shifted(value: Value, dtype: DType, shift: int, emit: Emitter) -> Value:
     node = maker(value, *MOVES, "clip", "quantize_linear")
     if node is None:
         wide = emit.cast(value, dtypes.i32)
-        return emit.cast(emit.op("add", [wide, emit.scalar(shift, wide)]), dtype)
+        moved = emit.op("add", [wide, emit.scalar(shift, wide)])
+        return emit.cast(moved, dtype)
     if node.op == "clip":
         moved = [
             None if v is None else _shifted(v, dtype, shift, emit) for v in node.operands
