@@ -181,8 +181,8 @@ def tools() -> dict[str, str]:
     with LATE_IMPORTS:
         from importlib import metadata  # noqa: PLC0415 - 10 ms that only what is saved should pay
 
-    # LLVM is the one that llvmlite brings; asking it would load it into this process, which nobody does.
-    return {"tilewright": VERSION, "llvmlite": metadata.version("llvmlite")}
+        # LLVM is the one that llvmlite brings; asking it would load it into this process, which nobody does.
+        return {"tilewright": VERSION, "llvmlite": metadata.version("llvmlite")}
 
 
 def bill_of_materials(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.metadata
 import json
 import shutil
 from pathlib import Path
@@ -17,10 +18,16 @@ from fakes.small_models import mlp, save, scale_and_shift
 from tilewright.base import knobs
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.version import VERSION
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
-from tilewright.compiler.packaging.provenance import FileStamp, Origin, digest_of_array
+from tilewright.compiler.packaging.provenance import (
+    FileStamp,
+    Origin,
+    digest_of_array,
+    tools,
+)
 from tilewright.formats.artifact import (
     BILL_ATTRIBUTE,
     BILL_SYMBOL,
@@ -197,3 +204,18 @@ def test_an_exported_library_has_both_as_texts(tmp_path: Path) -> None:
     for level, document in (("provenance", found), ("sbom", bill)):
         shown = tilewright("inspect", tmp_path / "net.so", f"--output={level}")
         assert json.loads(shown.out) == document, shown.err
+
+
+def test_no_fork_comes_between_while_versions_of_tools_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Newer Pythons import more there, and a child would find their locks taken for ever."""
+    held: list[bool] = []
+
+    def version(_: str) -> str:
+        held.append(LATE_IMPORTS._is_owned())  # pyright: ignore[reportAttributeAccessIssue]
+        return "1.2"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert tools() == {"tilewright": VERSION, "llvmlite": "1.2"}
+    assert held == [True]
