@@ -12,7 +12,6 @@ from typing import Final, TypeAlias, cast
 
 from tilewright.base.entry_points import EntryPointGroup, find_entry_point
 from tilewright.base.errors import InputError, UserError
-from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.options import wrong
 from tilewright.runtime.packed.functions import get_global_func
 from tilewright.runtime.packed.genuine import as_module
@@ -107,11 +106,10 @@ def how_to_register(kind: str) -> str:
 
 
 def _installed_loader(kind: str) -> LoadFromBytes | None:
-    with LATE_IMPORTS:
-        row = find_entry_point(EntryPointGroup.MODULE_KINDS, kind)
-        if row is None:
-            return None
-        loader = row.load()
+    row = find_entry_point(EntryPointGroup.MODULE_KINDS, kind)
+    if row is None:
+        return None
+    loader = row.load()
     if not callable(loader):
         raise UserError(
             f"is a {type(loader).__name__}, expected a function that makes a module of bytes",
