@@ -50,7 +50,7 @@ def summarize(body: Sequence[Statement]) -> tuple[BodySummary, dict[int, BodySum
 def _collect(
     body: Sequence[Statement], later: frozenset[Buffer], table: dict[int, BodySummary]
 ) -> BodySummary:
-    summary = BodySummary(later=later)
+    summary = BodySummary()
     for statement, after in zip(body, _after_each(body, later), strict=True):
         summary.loads.extend(loads_of(statement))
         if isinstance(statement, Store):

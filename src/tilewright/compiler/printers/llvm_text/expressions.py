@@ -67,8 +67,10 @@ _INTEGER_VERBS: Final = {
 _ORDERED: Final = {
     "eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge",
 }  # fmt: skip
-_STRICT: Final = {"le": ("slt", 1), "ge": ("sgt", -1)}
-"""Comparisons that vectors lack, as others with a number that is so much larger."""
+_OF_LANES: Final = {
+    "eq": ("eq", 0), "ne": ("ne", 0), "lt": ("slt", 0), "gt": ("sgt", 0), "le": ("slt", 1), "ge": ("sgt", -1),
+}  # fmt: skip
+"""Comparisons of vectors, which lack two of them: those are others with a number that is so much larger."""
 _FLOAT_INTRINSICS: Final = {"abs": "fabs", "sqrt": "sqrt"}
 _ROUNDINGS: Final = {
     "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc",
@@ -353,8 +355,7 @@ class Expressions:
         if found is None:
             return None
         (room, stride), lanes = found, node.left.lanes
-        verb, step = _STRICT.get(node.op, (f"s{node.op}", 0))
-        verb = verb if node.op not in ("eq", "ne") else node.op
+        verb, step = _OF_LANES[node.op]
         # What is farther from the lanes than one step is as good as one step.
         far = (lanes - 1) * stride
         least = min(far, 0) - (0 if verb == "slt" else 1)

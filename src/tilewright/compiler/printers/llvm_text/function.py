@@ -13,13 +13,13 @@ from typing import Final, final
 from tilewright.base import symbolic
 from tilewright.base.record import record
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import Buffer, Kernel, Space, Store, walk
+from tilewright.compiler.kernel.ir import Buffer, Kernel, Space
 from tilewright.compiler.kernel.local_memory import (
     check_stack,
     local_elements,
     workgroup_layout,
 )
-from tilewright.compiler.kernel.rewrite import fixed_buffers
+from tilewright.compiler.kernel.rewrite import fixed_buffers, stores
 from tilewright.compiler.printers.llvm_text.body_summary import summarize
 from tilewright.compiler.printers.llvm_text.expressions import Expressions
 from tilewright.compiler.printers.llvm_text.first_lanes import MOST_STORES
@@ -156,7 +156,7 @@ class _Function:
             self.expressions.memory.bases[parameter.buffer] = pointer
         memory = self.expressions.memory
         memory.fixed = fixed_buffers(self.kernel)
-        stored = (x for x in walk(self.kernel.body) if isinstance(x, Store) and x.mask)
+        stored = (x for x in stores(self.kernel.body) if x.mask is not None)
         masked = sum(x.buffer.space is not Space.REGISTER for x in stored)
         memory.stores_pieces = memory.a.can.slow_masks and masked <= MOST_STORES
 
