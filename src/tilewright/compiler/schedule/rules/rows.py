@@ -158,7 +158,8 @@ class RowsSite:
                 )
         keep_short_rows(s, self.machine)
         if few is not None:
-            limits = [n * self._lanes for n in _COUNTS if n * self._lanes > self._most]
+            lanes = self._lanes
+            limits = [n * lanes for n in _COUNTS if n * lanes > self._most]
             s.apply(do.version_by_limits, few, self.passes[0].extent, limits)
         length = estimate(self.passes[0].extent)
         s.note(f"rows: {len(self.passes)} passes of about {length} elements")

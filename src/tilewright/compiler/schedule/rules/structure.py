@@ -29,6 +29,7 @@ from tilewright.compiler.kernel.rewrite import (
     subexpressions,
 )
 from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.primitives.reduction import terms_of
 from tilewright.compiler.schedule.tree import chain as perfect_nest
 from tilewright.compiler.schedule.tree import loads_with_paths
 
@@ -235,11 +236,8 @@ def _factors_of_word(
     )
     if not is_of_words and not _is_of_many_steps(scale, step):
         return None
-    if not isinstance(total, ir.Binary) or total.op != "add":
-        return None
-    while isinstance(total, ir.Binary) and total.op == "add":
-        total = total.left
-    product = _product(total)
+    first, *more = terms_of(total)
+    product = _product(first) if more else None
     if product is None:
         return None
     for x, y in (product, product[::-1]):
