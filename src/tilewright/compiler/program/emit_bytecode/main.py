@@ -128,14 +128,14 @@ class _Main:
             view = self.build.arguments[dim.input]
             size = function.call("hal.buffer_view.dim", view, dim.axis)
             function.bind(dim.name, size)
-            told = f"dimension '{dim.name}' must be at"
+            told = f"dimension '{dim.name}' must be"
             if dim.leaves_nothing(outputs):
                 # Where data sizes an output, the steps run, over no element, to say how large it is.
                 zeros += [] if self._has_late_outputs else [size]
             elif dim.minimum:
-                function.refuse_less(size, dim.minimum, f"{told} least {dim.minimum}")
+                function.refuse_less(size, dim.minimum, f"{told} at least {dim.minimum}")
             if dim.maximum is not None:
-                function.refuse_less(dim.maximum, size, f"{told} most {dim.maximum}")
+                function.refuse_less(dim.maximum, size, f"{told} at most {dim.maximum}")
         self._check_sizes(None)
         return zeros
 
