@@ -20,7 +20,7 @@ from tilewright.base.symbolic.intervals import (
     product_bounds,
 )
 from tilewright.base.symbolic.narrowing import Quotient, narrowed, sum_bounds
-from tilewright.base.symbolic.polynomials import divide, product_of
+from tilewright.base.symbolic.polynomials import divide, key_of, product_of
 
 
 class Atom:
@@ -60,16 +60,13 @@ class Atom:
 class Symbol(Atom):
     """A named integer with inclusive bounds; the name is its identity."""
 
-    __slots__ = ("lower", "upper")
+    __slots__ = ("lower", "name", "upper")
 
     def __init__(self, name: str, lower: int | None = 0, upper: int | None = None) -> None:
         super().__init__(name)
+        self.name: str = name
         self.lower: int | None = lower
         self.upper: int | None = upper
-
-    @property
-    def name(self) -> str:
-        return self.key
 
     def bounds(self) -> Bounds:
         return (self.lower, self.upper)
@@ -157,12 +154,14 @@ class Expr:
     """
 
     __slots__ = (
-        "_atoms", "_bounds", "_hash", "_names", "_opaques", "_symbols", "_text", "constant", "terms",
+        "_atoms", "_bounds", "_hash", "_names", "_opaques", "_symbols", "_text", "constant", "samples",
+        "terms",
     )  # fmt: skip
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...], constant: int) -> None:
         self.terms: tuple[tuple[Monomial, int], ...] = terms
         self.constant: int = constant
+        self.samples: tuple[int, ...] | None = None  # what `samples` found
         self._hash: int | None = None
         self._atoms: tuple[Atom, ...] | None = None
         self._bounds: Bounds | None = None
@@ -261,7 +260,7 @@ class Expr:
             if other in (0, 1):
                 return self if other else 0
             # A multiple of a normal form is one, in the same order.
-            scaled = tuple((m, f * other) for m, f in self.terms)
+            scaled = tuple([(m, f * other) for m, f in self.terms])
             return Expr(scaled, self.constant * other)
         product: dict[Monomial, int] = {}
         theirs = _all_terms(other)
@@ -345,9 +344,9 @@ def _polynomial(terms: Mapping[Monomial, int], constant: int) -> Dim:
     return Expr(tuple(kept), constant)
 
 
-def _term_order(term: tuple[Monomial, int]) -> list[str]:
+def _term_order(term: tuple[Monomial, int]) -> tuple[str, ...]:
     """Terms stand in the order of their monomials, which are unique in a polynomial."""
-    return [a.key for a in term[0]]
+    return tuple(map(key_of, term[0]))
 
 
 def _join_quotient(

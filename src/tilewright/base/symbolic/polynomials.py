@@ -17,14 +17,14 @@ class Keyed(Protocol):
 
 
 A = TypeVar("A", bound=Keyed)
-_key_of: Final = operator.attrgetter("key")
+key_of: Final = operator.attrgetter("key")
 
 
 def product_of(left: tuple[A, ...], right: tuple[A, ...]) -> tuple[A, ...]:
     """The product of two monomials."""
     if not left or not right:
         return left or right
-    return tuple(sorted(left + right, key=_key_of))
+    return tuple(sorted(left + right, key=key_of))
 
 
 def divide(

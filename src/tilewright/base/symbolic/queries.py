@@ -5,9 +5,7 @@ Built on the arithmetic of `algebra`; changes nothing about the normal form.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.symbolic.algebra import (
@@ -21,6 +19,7 @@ from tilewright.base.symbolic.algebra import (
     bounds,
     mod,
 )
+from tilewright.base.symbolic.samples import NUMBERS, samples
 
 
 def proves_equal(left: Dim, right: Dim) -> bool:
@@ -30,8 +29,20 @@ def proves_equal(left: Dim, right: Dim) -> bool:
 
 def proves_less(left: Dim, right: Dim) -> bool:
     """Whether `left < right` holds for every value of the symbols within their bounds."""
+    a, b = samples(left), samples(right)
+    if a and b and (a[0] >= b[0] or a[1] >= b[1]):
+        return False
     upper = bounds(left - right)[1]
     return upper is not None and upper < 0
+
+
+def proves_at_most(left: Dim, right: Dim) -> bool:
+    """Whether `left <= right` holds for every value of the symbols within their bounds."""
+    a, b = samples(left), samples(right)
+    if a and b and (a[0] > b[0] or a[1] > b[1]):
+        return False
+    upper = bounds(left - right)[1]
+    return upper is not None and upper <= 0
 
 
 def only_atom(value: Dim) -> Atom | None:
@@ -157,14 +168,6 @@ def evaluate(value: Dim, env: Mapping[str, int]) -> int:
     raise UserError(f"dimension '{value}' needs a value for {missing}")
 
 
-_NUMBERS: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "min": min,
-    "max": max,
-}
-
-
 def _number(value: Dim, env: Mapping[str, int]) -> int:
     """The value where every symbol has one; calls compute many, so nothing is built on the way."""
     if isinstance(value, int):
@@ -174,7 +177,7 @@ def _number(value: Dim, env: Mapping[str, int]) -> int:
         product = factor
         for atom in monomial:
             if isinstance(atom, Operation):
-                compute = _NUMBERS[atom.op]
+                compute = NUMBERS[atom.op]
                 product *= compute(_number(atom.left, env), _number(atom.right, env))
             else:
                 product *= env[atom.key]

@@ -137,10 +137,14 @@ def facts_where(condition: ir.Expression) -> tuple[Fact, ...]:
     return () if sides is None else facts_of(condition.op, *sides)
 
 
+def differences(facts: Iterable[Fact]) -> tuple[Dim, ...]:
+    """What is at most 0 where `facts` hold."""
+    return tuple([low - high for low, high in facts])
+
+
 def is_at_most_zero(value: Dim, facts: Iterable[Dim] = ()) -> bool:
     """Whether `value <= 0` follows from bounds of symbols, or with one of `facts`, which are at most 0."""
-    most = (symbolic.bounds(value - fact)[1] for fact in (0, *facts))
-    return any(bound is not None and bound <= 0 for bound in most)
+    return any(symbolic.proves_at_most(value, fact) for fact in (0, *facts))
 
 
 def facts_of(op: str, left: Dim, right: Dim) -> tuple[Fact, ...]:

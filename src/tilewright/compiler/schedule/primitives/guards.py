@@ -19,6 +19,7 @@ from tilewright.compiler.analysis.accesses import (
     Access,
     Fact,
     accesses,
+    differences,
     facts_of,
     facts_where,
     index_sides,
@@ -97,7 +98,7 @@ def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
 
 def _is_inside(access: Access, inside: Sequence[ir.For], facts: Sequence[Fact]) -> bool:
     """Whether an access stays in bounds, or is a load that asks itself whether it does."""
-    said = () if access.mask is None else facts_where(access.mask)
+    said = () if access.mask is None else differences(facts_where(access.mask))
     return all(
         within(index, size, inside, facts)
         or (_follows((0, index), said, ()) and _follows((index, size - 1), said, ()))
@@ -391,10 +392,11 @@ def settled(
     dims: Mapping[str, Dim] | None = None,
 ) -> ir.Body:
     """`body`, with symbols replaced, without the tests that `facts` decide, or how far the loops `around` it go."""
+    said = differences(facts)
 
     def decided(value: ir.Expression) -> ir.Expression:
         if isinstance(value, ir.Compare):
-            known = _decided(value, facts, around)
+            known = _decided(value, said, around)
             return value if known is None else E.const(known, dtypes.bool_)
         return without_decided(value)
 
@@ -418,9 +420,9 @@ def without_decided(value: ir.Expression) -> ir.Expression:
 
 
 def _decided(
-    test: ir.Compare, facts: Sequence[Fact], around: Sequence[ir.For]
+    test: ir.Compare, facts: Sequence[Dim], around: Sequence[ir.For]
 ) -> bool | None:
-    """What a comparison of indices comes to in these loops, where `facts` hold; None where they do not tell."""
+    """What a comparison of indices comes to in these loops, where `facts` are at most 0; None where they do not tell."""
     sides = index_sides(test)
     if sides is None:
         return None
@@ -434,8 +436,7 @@ def _decided(
 _OPPOSITE: Final = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
 
 
-def _follows(wanted: Fact, facts: Sequence[Fact], around: Sequence[ir.For]) -> bool:
+def _follows(wanted: Fact, facts: Sequence[Dim], around: Sequence[ir.For]) -> bool:
     """Whether one of `facts`, or where loops end, says at least as much as `wanted`."""
     behind = wanted[0] - wanted[1]
-    said = (low - high for low, high in facts)
-    return is_at_most_zero(behind, said) or is_at_most_zero(at_last(behind, around))
+    return is_at_most_zero(behind, facts) or is_at_most_zero(at_last(behind, around))
