@@ -19,13 +19,8 @@ from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import Access, accesses, loads_of
 from tilewright.compiler.analysis.proofs import disjoint, distinct, within
 from tilewright.compiler.kernel import ir
-from tilewright.compiler.kernel.rewrite import (
-    buffers_of,
-    buffers_written,
-    loads,
-    may_hold,
-    payloads,
-)
+from tilewright.compiler.kernel.fields import payloads
+from tilewright.compiler.kernel.rewrite import buffers_of, buffers_written, loads, may_hold
 from tilewright.compiler.kernel.text import expression_text
 
 _FEW_ELEMENTS: Final = 64

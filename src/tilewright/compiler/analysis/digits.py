@@ -14,12 +14,8 @@ from typing import Final, cast
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
-from tilewright.compiler.kernel.rewrite import (
-    as_symbol,
-    expression_symbols,
-    payloads,
-    substitute_dim,
-)
+from tilewright.compiler.kernel.fields import payloads
+from tilewright.compiler.kernel.rewrite import as_symbol, expression_symbols, substitute_dim
 
 Pair = tuple[Dim, Dim]
 """An index of one access and that of another, equal where both touch one element; a variable may differ in the two."""

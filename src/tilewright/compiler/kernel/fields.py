@@ -153,6 +153,25 @@ def fields_of(node: Node | type[Node]) -> Fields:
     return _FIELDS[node if isinstance(node, type) else type(node)]
 
 
+def payloads(dim: Dim) -> Iterator[Expression]:
+    """The expressions inside the opaque atoms of `dim`."""
+    for atom in symbolic.opaques(dim):
+        if isinstance(atom.payload, Expression):
+            yield atom.payload
+
+
+def parts(value: Node) -> tuple[Expression, ...]:
+    """The expressions directly below a node, inside its indices too; not those in the body of a statement."""
+    fields = _FIELDS[type(value)]
+    below = fields.operands(value)
+    if not fields.has_dims:
+        return below
+    for dim in fields.dims(value):
+        if not isinstance(dim, int) and dim.opaques:
+            below = (*below, *payloads(dim))
+    return below
+
+
 def children(value: Expression) -> tuple[Expression, ...]:
     """The direct operands of an expression (a load's mask, not its indices)."""
     return _FIELDS[type(value)].operands(value)

@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
 from tilewright.compiler.kernel import ir
-from tilewright.compiler.kernel.fields import Mutator, dims_of, fields_of
+from tilewright.compiler.kernel.fields import Mutator, dims_of, parts, payloads
 from tilewright.compiler.kernel.text import expression_text
 
 _KNOWN_STATEMENTS: Final = 4096
@@ -67,13 +67,6 @@ def opaque_expression(dim: Dim) -> ir.Expression | None:
     if not isinstance(atom, Opaque) or not isinstance(atom.payload, ir.Expression):
         return None
     return atom.payload
-
-
-def payloads(dim: Dim) -> Iterator[ir.Expression]:
-    """The expressions inside the opaque atoms of `dim`."""
-    for atom in symbolic.opaques(dim):
-        if isinstance(atom.payload, ir.Expression):
-            yield atom.payload
 
 
 # --- rewriting -------------------------------------------------------------------------------
@@ -140,7 +133,8 @@ class Rewriter(Mutator):
 
     def expression(self, value: ir.Expression) -> ir.Expression:
         """The image of an expression."""
-        known = self._memo.get(id(value))
+        place = id(value)
+        known = self._memo.get(place)
         if known is not None:
             return known[1]
         image = self.rebuilt(value)
@@ -148,7 +142,7 @@ class Rewriter(Mutator):
             image = _decided(image)
         if self.on_expression is not None:
             image = self.on_expression(image)
-        self._memo[id(value)] = (value, image)
+        self._memo[place] = (value, image)
         return image
 
     def buffer(self, buffer: ir.Buffer) -> ir.Buffer:
@@ -270,27 +264,16 @@ def renamed(found: Iterable[ir.For], names: FreshNames) -> dict[str, Dim]:
 # --- collecting ------------------------------------------------------------------------------
 
 
-def parts(value: ir.Expression | ir.Statement) -> tuple[ir.Expression, ...]:
-    """The expressions directly below a node, inside its indices too; not those in the body of a statement."""
-    fields = fields_of(value)
-    below: tuple[ir.Expression, ...] = fields.operands(value)
-    if not fields.has_dims:
-        return below
-    for dim in fields.dims(value):
-        if not isinstance(dim, int) and dim.opaques:
-            below = (*below, *payloads(dim))
-    return below
-
-
 def subexpressions(*values: ir.Expression) -> Iterator[ir.Expression]:
     """Expressions and everything below them, inside indices too; shared parts once."""
     seen: set[int] = set()
     stack = [*reversed(values)]
     while stack:
         current = stack.pop()
-        if id(current) in seen:
+        place = id(current)
+        if place in seen:
             continue
-        seen.add(id(current))
+        seen.add(place)
         yield current
         below = parts(current)
         if below:
@@ -307,7 +290,7 @@ def expressions(body: Sequence[ir.Statement]) -> Iterator[ir.Expression]:
 def loads(code: ir.Expression | Sequence[ir.Statement]) -> list[ir.Load]:
     """Every load in an expression or body."""
     if isinstance(code, ir.Expression):
-        return [e for e in subexpressions(code) if isinstance(e, ir.Load)]
+        return [*loads_below(code)]
     return [load for statement in ir.walk(code) for load in loads_of(statement)]
 
 
@@ -318,12 +301,13 @@ def loads_of(statement: ir.Statement) -> tuple[ir.Load, ...]:
     Checks ask for them again and again while most of a kernel stays as it is; statements are frozen and
     compared by identity, so what was found once stays true.
     """
-    return tuple(
-        part
-        for root in parts(statement)
-        for part in subexpressions(root)
-        if isinstance(part, ir.Load)
-    )
+    return tuple([load for root in parts(statement) for load in loads_below(root)])
+
+
+@functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
+def loads_below(value: ir.Expression) -> tuple[ir.Load, ...]:
+    """The loads in an expression; remembered as `loads_of` are, for statements change more often than what is in them."""
+    return tuple([part for part in subexpressions(value) if isinstance(part, ir.Load)])
 
 
 def is_target(value: ir.Expression, place: ir.Load | ir.Store) -> bool:

@@ -15,9 +15,9 @@ from tilewright.base import symbolic
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import ir
-from tilewright.compiler.kernel.fields import children, dims_of
+from tilewright.compiler.kernel.fields import children, dims_of, payloads
 from tilewright.compiler.kernel.grid import GRID_KINDS, THREAD_KINDS
-from tilewright.compiler.kernel.rewrite import dim_symbols, expression_symbols, payloads
+from tilewright.compiler.kernel.rewrite import dim_symbols, expression_symbols
 from tilewright.compiler.kernel.text import expression_text, kernel_text, statement_lines
 
 

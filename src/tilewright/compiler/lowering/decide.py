@@ -19,17 +19,11 @@ from typing import final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import facts_where, is_at_most_zero
+from tilewright.compiler.analysis.accesses import differences, facts_where, is_at_most_zero
 from tilewright.compiler.kernel import ir
-from tilewright.compiler.kernel.fields import with_inner
+from tilewright.compiler.kernel.fields import payloads, with_inner
 from tilewright.compiler.kernel.lanes import room_of_lanes
-from tilewright.compiler.kernel.rewrite import (
-    Rewriter,
-    buffers_written,
-    loads,
-    payloads,
-    with_body,
-)
+from tilewright.compiler.kernel.rewrite import Rewriter, buffers_written, loads, with_body
 from tilewright.compiler.lowering.simplify import fold
 
 
@@ -69,7 +63,7 @@ def _statement(
     condition = settle.expression(statement.condition)
     if isinstance(condition, ir.Const):
         return _body(statement.body, known) if condition.value else ()
-    said = (low - high for low, high in facts_where(condition))
+    said = differences(facts_where(condition))
     found = tuple(fact for fact in said if _is_fixed(fact, statement.body))
     inside = replace(known, facts=(*known.facts, *found))
     return (ir.If(condition, _body(statement.body, inside)),)
@@ -108,7 +102,7 @@ def _differences(value: ir.Compare) -> tuple[Dim, ...]:
     """The indices that are at most 0 where the comparison holds, in all lanes, and where it does not, of one."""
     among = room_of_lanes(value)
     if among is None:
-        apart = [low - high for low, high in facts_where(value)]
+        apart = differences(facts_where(value))
         return (apart[0], 1 - apart[0]) if len(apart) == 1 else ()
     room, stride = among
     least, most = sorted((0, (value.left.lanes - 1) * stride))

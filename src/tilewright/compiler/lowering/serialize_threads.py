@@ -22,7 +22,7 @@ from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Symbol
 from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel import ir
-from tilewright.compiler.kernel.fields import with_inner
+from tilewright.compiler.kernel.fields import parts, with_inner
 from tilewright.compiler.kernel.grid import THREAD_KINDS, has_barrier, thread_chain
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
@@ -30,7 +30,6 @@ from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
     expression_symbols,
     loads,
-    parts,
     substitute,
     with_body,
 )

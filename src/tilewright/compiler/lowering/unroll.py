@@ -16,12 +16,17 @@ from typing import Final, assert_never, final
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Symbol
 from tilewright.compiler.kernel import ir
-from tilewright.compiler.kernel.fields import Mutator, children, dims_of, with_inner
+from tilewright.compiler.kernel.fields import (
+    Mutator,
+    children,
+    dims_of,
+    payloads,
+    with_inner,
+)
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
     body_symbols,
-    payloads,
     substitute,
     with_body,
 )

@@ -22,14 +22,13 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Opaque
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel import ir, numerics
-from tilewright.compiler.kernel.fields import children, with_children, with_inner
+from tilewright.compiler.kernel.fields import children, payloads, with_children, with_inner
 from tilewright.compiler.kernel.rewrite import (
     as_index,
     expression_symbols,
     is_target,
     lane_index,
     loads,
-    payloads,
     stores,
     with_body,
 )

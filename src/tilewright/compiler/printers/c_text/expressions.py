@@ -14,7 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.kernel.fields import children, operands_first, repeated
+from tilewright.compiler.kernel.fields import children, operands_first, parts, repeated
 from tilewright.compiler.kernel.instructions import all_forms, meaning
 from tilewright.compiler.kernel.ir import (
     Argument,
@@ -43,7 +43,6 @@ from tilewright.compiler.kernel.lanes import (
     room_of_first_lanes,
     room_of_lanes,
 )
-from tilewright.compiler.kernel.rewrite import parts
 from tilewright.compiler.printers.c_text.definitions import Definitions
 from tilewright.compiler.printers.c_text.functions import Functions
 from tilewright.compiler.printers.c_text.indices import Indices

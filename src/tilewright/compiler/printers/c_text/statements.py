@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never, final
 
 from tilewright.base.errors import InternalError
+from tilewright.compiler.kernel.fields import parts
 from tilewright.compiler.kernel.grid import THREAD_KINDS
 from tilewright.compiler.kernel.ir import (
     Barrier,
@@ -17,7 +18,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import body_symbols, parts
+from tilewright.compiler.kernel.rewrite import body_symbols
 from tilewright.compiler.printers.c_text.expressions import Expressions
 from tilewright.compiler.printers.c_text.types import bare, identifier
 

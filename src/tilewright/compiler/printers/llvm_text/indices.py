@@ -16,9 +16,9 @@ from tilewright.base import symbolic
 from tilewright.base.errors import InternalError
 from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, Expr, Monomial, Opaque, Operation, Symbol
+from tilewright.compiler.kernel.fields import payloads
 from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.kernel.lanes import has_lanes
-from tilewright.compiler.kernel.rewrite import payloads
 from tilewright.compiler.printers.llvm_text.divisions import Divisions
 from tilewright.compiler.printers.llvm_text.types import Value, number
 from tilewright.compiler.printers.llvm_text.writer import FunctionWriter, Scope

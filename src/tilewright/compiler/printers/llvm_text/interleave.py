@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, final
 
 from tilewright.base.record import record
-from tilewright.compiler.kernel.fields import operands_first
+from tilewright.compiler.kernel.fields import operands_first, parts
 from tilewright.compiler.kernel.ir import (
     Binary,
     Bitcast,
@@ -32,7 +32,6 @@ from tilewright.compiler.kernel.ir import (
     Unary,
 )
 from tilewright.compiler.kernel.lanes import has_lanes
-from tilewright.compiler.kernel.rewrite import parts
 
 _STRAIGHT: Final = (
     Fma | Binary | Unary | Compare | Select | Cast | Bitcast | Splat | Load | Const

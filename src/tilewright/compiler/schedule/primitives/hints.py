@@ -12,8 +12,9 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.strides import stride
+from tilewright.compiler.kernel.fields import payloads
 from tilewright.compiler.kernel.ir import For, Kernel, Load, Prefetch, Store
-from tilewright.compiler.kernel.rewrite import loads, loops, payloads, stores
+from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.trace import primitive
 

@@ -17,6 +17,7 @@ from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import Access, Fact, accesses
 from tilewright.compiler.analysis.proofs import in_bounds
 from tilewright.compiler.kernel import ir
+from tilewright.compiler.kernel.fields import payloads
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     dim_symbols,
@@ -24,7 +25,6 @@ from tilewright.compiler.kernel.rewrite import (
     loads_of,
     loops,
     map_body,
-    payloads,
     rename_loops,
     replace_buffers,
     split_terms,

@@ -15,6 +15,7 @@ from tilewright.compiler.analysis import dependence
 from tilewright.compiler.analysis.accesses import Access, accesses
 from tilewright.compiler.kernel import ir, numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
+from tilewright.compiler.kernel.fields import parts
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     buffers_written,
@@ -22,7 +23,6 @@ from tilewright.compiler.kernel.rewrite import (
     loads,
     map_body,
     only_statement,
-    parts,
     rename_loops,
     stores,
     subexpressions,

@@ -16,6 +16,7 @@ from tilewright.compiler.analysis.accesses import index_sides
 from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
+from tilewright.compiler.kernel.fields import payloads
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
@@ -23,7 +24,6 @@ from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
     loops,
     map_body,
-    payloads,
     renamed,
     stores,
 )

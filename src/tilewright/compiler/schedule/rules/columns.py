@@ -19,13 +19,13 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, steps_in
 from tilewright.compiler.analysis.strides import depends, stride
+from tilewright.compiler.kernel.fields import payloads
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
     expression_symbols,
     loads,
     loops,
-    payloads,
     stores,
 )
 from tilewright.compiler.schedule import decisions

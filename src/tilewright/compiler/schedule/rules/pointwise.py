@@ -18,13 +18,13 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import depends, is_folded, stride
+from tilewright.compiler.kernel.fields import payloads
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import Body, Expression, For, Index, Load, Store
 from tilewright.compiler.kernel.rewrite import (
     expressions,
     loads,
     loops,
-    payloads,
     stores,
     subexpressions,
 )

@@ -18,13 +18,11 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.dot_products import ADDING, TILES
-from tilewright.compiler.kernel.fields import children, dims_of
+from tilewright.compiler.kernel.fields import children, dims_of, parts, payloads
 from tilewright.compiler.kernel.rewrite import (
     loads,
     loops,
     only_statement,
-    parts,
-    payloads,
     stores,
     subexpressions,
 )

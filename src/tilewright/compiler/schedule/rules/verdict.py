@@ -19,14 +19,9 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, likely_sizes, with_numbers
 from tilewright.compiler.analysis.strides import depends
+from tilewright.compiler.kernel.fields import payloads
 from tilewright.compiler.kernel.ir import For, If, Kernel, LoopKind, Space, Statement, Store
-from tilewright.compiler.kernel.rewrite import (
-    buffers_written,
-    dim_symbols,
-    loads,
-    payloads,
-    stores,
-)
+from tilewright.compiler.kernel.rewrite import buffers_written, dim_symbols, loads, stores
 from tilewright.compiler.schedule.cost import Demand, cost
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.tree import enclosing_loops, nested
