@@ -7,6 +7,7 @@ archives (their errors have locations).  Called by the functions that users call
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike, fspath
@@ -16,7 +17,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.foreign_tensors import unmasked
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import beginning, did_you_mean
 
 Value = TypeVar("Value")
 _SHOWN = 80
@@ -25,8 +26,7 @@ _LARGEST_DIM = (1 << 63) - 1
 
 def wrong(name: str, value: object, expected: str, hint: str | None = None) -> UserError:
     """The error for an option that makes no sense."""
-    text = repr(value)
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    shown = beginning(repr(value), _SHOWN)
     return UserError(f"{name} is {shown}, expected {expected}", hint=hint)
 
 
@@ -57,6 +57,22 @@ def real_option(name: str, value: object) -> float:
         raise wrong(name, value, expected)
     number = float(cast("float", value))
     if not number >= 0:
+        raise wrong(name, value, expected)
+    return number
+
+
+def finite_option(name: str, value: object) -> float:
+    """A number of either sign, numpy's included.  Raises: UserError, for NaN, infinities and a bool, too."""
+    expected = "a finite number"
+    if isinstance(value, bool) or not isinstance(
+        value, (int, float, np.floating, np.integer)
+    ):
+        raise wrong(name, value, expected)
+    try:
+        number = float(cast("float", value))
+    except OverflowError as error:
+        raise wrong(name, value, expected) from error
+    if not math.isfinite(number):
         raise wrong(name, value, expected)
     return number
 

@@ -195,6 +195,11 @@ def abridged(text: str) -> str:
     )
 
 
+def beginning(text: str, most: int) -> str:
+    """So many characters of `text`, and a mark where there are more."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def indent(text: str, prefix: str = "  ") -> str:
     """Every line that is not blank with `prefix` in front."""
     return "\n".join(prefix + line if line.strip() else line for line in text.split("\n"))

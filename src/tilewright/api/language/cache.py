@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from tilewright.base.errors import ArchiveError, UserError, reason_of
 from tilewright.base.input_file import read_beginning, why_no_file
+from tilewright.base.options import path_option
 from tilewright.base.output_file import open_output
 from tilewright.formats.parameters import read_arrays, write_safetensors
 from tilewright.formats.tensor_spec import TensorSpec
@@ -170,7 +171,7 @@ class Cache:
         for copy in self._copies:
             held |= {_name_of(name, copy.count): a for name, a in copy.states.items()}
         arrays = {_TOKENS: held_tokens, _MODEL: model, **held}
-        with open_output(Path(path)) as file:
+        with open_output(Path(path_option("path", path))) as file:
             write_safetensors(file, {**arrays, _CHECKSUM: _checksum(arrays)})
 
     def _held(self, count: int) -> dict[str, npt.NDArray[np.generic]]:
@@ -188,6 +189,7 @@ class Cache:
         Raises: UserError for a file of another model, with more than there is room for, or that cannot be read;
             ArchiveError for one that is damaged.
         """
+        path = path_option("path", path)
         found = read_arrays(_contents(path, self._most_bytes), Path(path).name)
         tokens, model = found.get(_TOKENS), found.get(_MODEL)
         if tokens is None or model is None or tokens.dtype != np.int64 or tokens.ndim != 1:
@@ -315,7 +317,14 @@ def _zeros(shape: tuple[int, ...]) -> Floats:
     if not hasattr(mmap, "MADV_NOHUGEPAGE"):
         return np.zeros(shape, np.float32)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    held = mmap.mmap(-1, max(4 * math.prod(shape), 1), flags=flags)
+    size = max(4 * math.prod(shape), 1)
+    try:
+        held = mmap.mmap(-1, size, flags=flags)
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"{shape[2]} tokens take {size} bytes in each layer, more than there are",
+            hint="a smaller context",
+        ) from error
     with contextlib.suppress(OSError):  # of a kernel that knows no such pages
         held.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(held, np.float32, math.prod(shape)).reshape(shape)

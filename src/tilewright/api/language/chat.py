@@ -14,12 +14,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NotRequired, TypedDict
+from typing import Final, NotRequired, TypedDict, cast
 
 from tilewright.base.errors import ModelError, UserError
 from tilewright.base.host_thread import NO_ROOM_HINT
+from tilewright.base.options import wrong
 
 _EXTRA: Final = "pip install 'tilewright[chat]'"
+_EXAMPLE: Final = "messages=[{'role': 'user', 'content': 'Hello'}]"
 _MODULE: Final = "tilewright.api.language.template_worker"
 _SECONDS: Final = 10
 _PATIENCE_SECONDS: Final = 60
@@ -62,6 +64,7 @@ def render(
     Raises: UserError where jinja2 is not installed, or the template refuses the messages or takes too much time or
         memory; ModelError for a template that is none.
     """
+    _check_turns(messages)
     if importlib.util.find_spec("jinja2") is None:
         raise UserError("chat templates need the package jinja2", hint=_EXTRA)
     values = {
@@ -83,6 +86,19 @@ def render(
     if outcome != "text":
         raise UserError(f"the chat template refuses this: {text}", location=location)
     return text
+
+
+def _check_turns(messages: object) -> None:
+    """Refuse what is no list of turns: a template would make a text of whatever it is."""
+    if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
+        raise wrong("messages", messages, "a list of turns", _EXAMPLE)
+    for at, turn in enumerate(cast("Sequence[object]", messages)):
+        fields = cast("Mapping[object, object]", turn) if isinstance(turn, Mapping) else {}
+        role, content, calls = (fields.get(n) for n in ("role", "content", "tool_calls"))
+        # Parts of a text are for the template to join.
+        is_content = isinstance(content, (str, list)) or (content is None and bool(calls))
+        if not (isinstance(role, str) and is_content):
+            raise wrong(f"messages[{at}]", turn, "a role and a content", _EXAMPLE)
 
 
 def _answer(asked: bytes, location: str) -> tuple[str, str]:

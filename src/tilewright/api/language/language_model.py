@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.api.language.arguments import form_option, prompt_tokens, sampling_of
 from tilewright.api.language.cache import Cache
 from tilewright.api.language.chat import Message, render
 from tilewright.api.language.constraints import Constraint, TextForm
@@ -36,7 +37,14 @@ from tilewright.api.language.vocabulary import TokenType
 from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.base.fork_locks import Rank, fork_lock
-from tilewright.base.options import choice_option, count_option, path_option
+from tilewright.base.options import (
+    choice_option,
+    count_option,
+    flag_option,
+    names_option,
+    path_option,
+    text_option,
+)
 from tilewright.base.text import utf8
 from tilewright.compiler.frontends.gguf import files_of, read_hyperparameters, read_model
 from tilewright.formats.gguf import GgufFile
@@ -172,7 +180,7 @@ class LanguageModel(BoundToProcess):
             digest,
             threads=threads,
             precision=precision,
-            cache=cache,
+            cache=flag_option("cache", cache),
             progress=progress,
         )
         specs = self._programs.next.inputs[3:]
@@ -242,23 +250,24 @@ class LanguageModel(BoundToProcess):
         Raises: UserError for a prompt that there is no room for, and for a schema that cannot be kept to; InputError for
             tokens that there are not.
         """
-        given = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        given = self.encode(prompt) if isinstance(prompt, str) else prompt_tokens(prompt)
         if not given:
             given = [t for t in (self.tokenizer.vocabulary.bos,) if t is not None]
         if not given:
             raise UserError("the prompt is empty, and the model has no token to begin with")
         self._check_room(len(given))
-        sampling = sampling or Sampling()
-        self._check_tokens(given)
-        self._check_tokens(sampling.logit_bias)
+        sampling = sampling_of(sampling)
+        given = self.tokenizer.checked(given)
+        self.tokenizer.checked(sampling.logit_bias)
         most = min(count_option("tokens", tokens, least=0), self.context - len(given))
         kept = None if likely is None else count_option("likely", likely, least=0)
-        form = self.form_of(schema) if isinstance(schema, Mapping) else schema
+        stops = names_option("stop", stop or (), "texts")
+        form = self.form_of(schema) if isinstance(schema, Mapping) else form_option(schema)
         constraint = None if form is None else Constraint(form)
         text = Text(())
         sampler = Sampler(sampling, given, constraint)
         made = self._made(given, most, sampler, text, kept)
-        text.parts = until(made, tuple(stop), text.cut) if stop else made
+        text.parts = until(made, stops, text.cut) if stops else made
         return text
 
     def form_of(self, schema: Mapping[str, object]) -> TextForm:
@@ -274,7 +283,7 @@ class LanguageModel(BoundToProcess):
 
         Raises: UserError for one that there is no room for, and for half a character.
         """
-        length = len(utf8(text))
+        length = len(utf8(text_option("text", text, "a text")))
         self._check_room(length // self.tokenizer.longest_bytes, "at least ")
         return self.tokenizer.encode(text, bos=bos)
 
@@ -284,12 +293,6 @@ class LanguageModel(BoundToProcess):
                 f"the prompt has {more}{count} tokens, there is room for {self.context - 1}",
                 hint="a larger context",
             )
-
-    def _check_tokens(self, tokens: Iterable[int]) -> None:
-        count = len(self.tokenizer)
-        wrong = next((t for t in tokens if not 0 <= t < count), None)
-        if wrong is not None:
-            raise InputError(f"token {wrong} is out of range, expected 0 .. {count - 1}")
 
     def _made(
         self,
@@ -457,12 +460,13 @@ class LanguageModel(BoundToProcess):
 
         Raises: InputError for no tokens, those that there are not, and more than there is room for.
         """
-        if not tokens or len(tokens) > self.context:
-            raise InputError(f"got {len(tokens)} tokens, expected 1 .. {self.context}")
+        given = self.tokenizer.checked(tokens)
+        if not 1 <= len(given) <= self.context:
+            raise InputError(f"got {len(given)} tokens, expected 1 .. {self.context}")
         with self._one_at_a_time():
             self._owner = None
-            self.cache.keep(tokens)
-            return self._read(tokens).copy()
+            self.cache.keep(given)
+            return self._read(given).copy()
 
     @contextmanager
     def _one_at_a_time(self) -> Generator[None]:

@@ -9,19 +9,20 @@ Keskar et al., CTRL, 2019, section 4.1 (repetition); OpenAI API reference, Compl
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, cast, final
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.api.language.constraints import Constraint
-from tilewright.base.errors import UserError
+from tilewright.base.options import count_option, finite_option, wrong
 
 Floats = npt.NDArray[np.float32]
+_SHARES: Final = ("top_p", "min_p")
+_PENALTIES: Final = ("presence_penalty", "frequency_penalty")
 
 
 @final
@@ -55,25 +56,22 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float], hash=False)
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise UserError(f"temperature is {self.temperature}, expected 0 or more")
-        if self.top_k < 0:
-            raise UserError(f"top_k is {self.top_k}, expected 0 or more")
-        for name, value in (("top_p", self.top_p), ("min_p", self.min_p)):
-            if not 0 <= value <= 1:
-                raise UserError(f"{name} is {value}, expected 0 to 1")
-        if self.seed is not None and self.seed < 0:
-            raise UserError(f"seed is {self.seed}, expected 0 or more")
-        penalty = self.repetition_penalty
-        if not (math.isfinite(penalty) and penalty > 0):
-            raise UserError(f"repetition_penalty is {penalty}, expected more than 0")
-        for name, value in (
-            ("presence_penalty", self.presence_penalty),
-            ("frequency_penalty", self.frequency_penalty),
-            *((f"logit_bias[{token}]", v) for token, v in self.logit_bias.items()),
-        ):
-            if not math.isfinite(value):
-                raise UserError(f"{name} is {value}, expected a finite number")
+        for name in (*_SHARES, *_PENALTIES, "temperature", "repetition_penalty"):
+            finite_option(name, getattr(self, name))
+        if self.temperature < 0:
+            raise wrong("temperature", self.temperature, "0 or more")
+        count_option("top_k", self.top_k, least=0)
+        for name in _SHARES:
+            if not 0 <= getattr(self, name) <= 1:
+                raise wrong(name, getattr(self, name), "0 to 1")
+        if self.seed is not None:
+            count_option("seed", self.seed, least=0)
+        if self.repetition_penalty <= 0:
+            raise wrong("repetition_penalty", self.repetition_penalty, "more than 0")
+        if not isinstance(cast("object", self.logit_bias), Mapping):
+            raise wrong("logit_bias", self.logit_bias, "a mapping from tokens")
+        for token, bias in self.logit_bias.items():
+            finite_option(f"logit_bias[{token!r}]", bias)
 
 
 GREEDY = Sampling(temperature=0)

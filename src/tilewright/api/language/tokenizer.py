@@ -7,8 +7,9 @@ vocabulary's own kind does the work.  Called by `language_model` and by chat tem
 from __future__ import annotations
 
 import codecs
+import operator
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Final, cast, final
 
 from tilewright.api.language.byte_pairs import BytePairs
 from tilewright.api.language.pieces import Pieces
@@ -21,6 +22,7 @@ from tilewright.api.language.vocabulary import (
 )
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.lazy import lazy
+from tilewright.base.options import text_option, wrong
 from tilewright.base.text import utf8
 from tilewright.formats.gguf import GgufFile
 
@@ -83,7 +85,7 @@ class Tokenizer:
 
         Raises: UserError for half a character, which has no bytes.
         """
-        utf8(text)
+        utf8(text_option("text", text, "a text"))
         begins = self.vocabulary.adds_bos if bos is None else bos
         found = [self.vocabulary.bos] if begins and self.vocabulary.bos is not None else []
         for part in (self._special if special else self._words).parts(text):
@@ -95,10 +97,7 @@ class Tokenizer:
 
         Raises: InputError for a token that there is not.
         """
-        if not 0 <= token < len(self):
-            raise InputError(
-                f"token {token} is out of range, expected 0 .. {len(self) - 1}"
-            )
+        token = self._checked(token)
         if self.vocabulary.types[token] in (TokenType.CONTROL, TokenType.USER):
             is_control = self.vocabulary.types[token] == TokenType.CONTROL
             text = self.vocabulary.tokens[token]
@@ -109,12 +108,36 @@ class Tokenizer:
             )
         return self._kind.piece(token)
 
+    def checked(self, tokens: Iterable[int]) -> list[int]:
+        """Tokens of callers as plain numbers.
+
+        Raises: UserError for what is no sequence of them; InputError for a token that there is not.
+        """
+        if isinstance(tokens, (str, bytes)) or not isinstance(
+            cast("object", tokens), Iterable
+        ):
+            raise wrong("tokens", tokens, "a sequence of tokens")
+        return [self._checked(token) for token in tokens]
+
+    def _checked(self, token: object) -> int:
+        try:
+            number = operator.index(cast("int", token))
+        except TypeError as error:
+            raise wrong("token", token, "a whole number") from error
+        if isinstance(token, bool):
+            raise wrong("token", token, "a whole number")
+        if not 0 <= number < len(self):
+            raise InputError(
+                f"token {number} is out of range, expected 0 .. {len(self) - 1}"
+            )
+        return number
+
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens; what is no character is shown as a replacement.
 
         Raises: InputError for a token that there is not.
         """
-        raw = b"".join(self.piece(token, special=special) for token in tokens)
+        raw = b"".join(self.piece(token, special=special) for token in self.checked(tokens))
         text = raw.decode("utf-8", "replace")
         return text.removeprefix(" ") if self.vocabulary.adds_space else text
 
