@@ -43,7 +43,7 @@ from tilewright.base.symbolic.queries import (
     substitute_if_defined,
     symbols,
 )
-from tilewright.base.symbolic.text import DimReader, parse
+from tilewright.base.symbolic.text import DimReader, is_deep, parse
 
 __all__ = [
     "Atom",
@@ -60,6 +60,7 @@ __all__ = [
     "ceildiv",
     "evaluate",
     "floordiv",
+    "is_deep",
     "is_multiple",
     "linear",
     "map_opaque",

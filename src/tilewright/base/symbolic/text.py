@@ -26,6 +26,8 @@ from tilewright.base.symbolic.algebra import (
 from tilewright.base.text_reader import TextReader
 
 _DEPTH_LIMIT: Final = 100
+_MOST_NESTED: Final = 80
+"""Of sizes in models: what is made of them is printed and read back, too."""
 _TERM_LIMIT: Final = 1000
 _FACTOR_LIMIT: Final = 100
 _DIGIT_LIMIT: Final = 40
@@ -38,6 +40,15 @@ _OPERATORS: Final[Mapping[str, Callable[[Dim, Dim], Dim]]] = {
     "min": minimum,
     "max": maximum,
 }
+
+
+def is_deep(value: Dim) -> bool:
+    """Whether parts of parts of `value` go farther than any size of a model: what looks into each would not come back."""
+    text = str(value)
+    if isinstance(value, int) or len(text) <= 2 * _MOST_NESTED:
+        return False
+    steps = ((character == "(") - (character == ")") for character in text)
+    return max(itertools.accumulate(steps)) > _MOST_NESTED
 
 
 def parse(text: str) -> Dim:

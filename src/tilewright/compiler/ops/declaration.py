@@ -17,7 +17,8 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError, index_error
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim, Expr
+from tilewright.base.symbolic import Dim, Expr, is_deep
+from tilewright.base.text import beginning
 from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import (
     AddsBorder,
@@ -374,6 +375,11 @@ def _checked_sizes(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
             raise ModelError(
                 f"the result would be {_shown(found)}, expected at most {_MOST_BYTES} bytes"
             )
+        if any(map(is_deep, found.shape)):
+            raise ModelError(
+                f"the result would be {_shown(found)}, a size of which is nested too deeply",
+                hint="give sizes of the model's inputs as numbers",
+            )
     return results
 
 
@@ -384,8 +390,7 @@ def check_rank(rank: int, subject: str) -> None:
 
 
 def _shown(found: TensorType) -> str:
-    text = str(found)
-    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}…"
+    return beginning(str(found), _SHOWN_LETTERS)
 
 
 def _magnitude(dim: Dim) -> int:

@@ -15,6 +15,7 @@ from tilewright.base.symbolic import (
     Dim,
     Expr,
     floordiv,
+    is_deep,
     maximum,
     minimum,
     mod,
@@ -131,3 +132,20 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except UserError:
         return
     assert isinstance(dim, int | Expr)
+
+
+@pytest.mark.parametrize(
+    ("times", "deep"), [(0, False), (40, False), (50, True), (3000, True)]
+)
+def test_sizes_that_go_too_deep_are_told_from_others(times: int, deep: bool) -> None:
+    n = symbol("n")
+    value: Dim = n
+    for _ in range(times):
+        value = (3 * value + n) // 2
+    assert is_deep(value) is deep
+    if not deep:
+        assert parse(str(value)) == value
+
+
+def test_a_size_of_many_parts_side_by_side_is_not_deep() -> None:
+    assert not is_deep(sum((symbol(f"n{i}") // 2 for i in range(200)), 0))

@@ -285,6 +285,16 @@ def test_a_result_beyond_every_address_is_refused(op, attributes, shape):
         infer(types, attributes)
 
 
+def test_a_result_whose_sizes_are_nested_without_end_is_refused():
+    size = N
+    for _ in range(1000):
+        size = (3 * size + N) // 2
+    infer = catalogue.lookup("broadcast_to").schema.infer
+    with pytest.raises(ModelError, match="a size of which is nested too deeply") as refused:
+        infer((TensorType(f32, (1,)),), {"shape": (size,)})
+    assert len(str(refused.value)) < 500
+
+
 @pytest.mark.parametrize("rank", [64, 65])
 def test_a_result_has_no_more_axes_than_an_array(rank):
     infer = catalogue.lookup("reshape").schema.infer

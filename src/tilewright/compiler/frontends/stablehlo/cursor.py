@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final, final
 
 from tilewright.base.errors import ModelError
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import beginning, did_you_mean
 from tilewright.compiler.frontends.stablehlo.tree import Place
 
 # A file that nests deeper is hostile: JAX writes three or four levels.
@@ -174,10 +174,10 @@ class Cursor:
 
     def unexpected(self, expected: str, known: tuple[str, ...] = ()) -> ModelError:
         """The error for a next token that is not what the grammar asks for."""
-        short = self.word if len(self.word) <= _SHOWN else f"{self.word[:_SHOWN]}…"
-        got = "the end of the text" if self.kind == "end" else f"'{short}'"
+        is_end = self.kind == "end"
+        got = "the end of the text" if is_end else f"'{beginning(self.word, _SHOWN)}'"
         hint = did_you_mean(self.word, known) if known else None
-        if self.kind == "end":
+        if is_end:
             hint = "the file is cut: get it again, whole"
         return self.error(f"got {got}, expected {expected}", hint=hint)
 
