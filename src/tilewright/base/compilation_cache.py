@@ -37,6 +37,7 @@ _DIGEST_BYTES: Final = 32
 _KEY: Final = re.compile("[0-9a-f]{64}")
 _MODE: Final = 0o700
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_UNFINISHED: Final = ".new-"
 _KEPT: Final = 0.8
 """Trimming goes down to this share of the limit, so that it is rare."""
 _STALE_SECONDS: Final = 3600.0
@@ -173,7 +174,7 @@ class CompilationCache:
             return
         with contextlib.suppress(OSError):
             for path in self.folder.glob("*/*"):
-                if _KEY.fullmatch(path.name) or path.name.startswith(".new-"):
+                if _KEY.fullmatch(path.name) or path.name.startswith(_UNFINISHED):
                     with contextlib.suppress(OSError):
                         yield path, path.lstat()
 
@@ -204,10 +205,14 @@ class CompilationCache:
         if not self._may_be_full():
             return 0
         now = time.time()
+        found = list(self._entries())
+        unfinished = [each for each in found if each[0].name.startswith(_UNFINISHED)]
+        abandoned = sum(_delete_abandoned(*each, now) for each in unfinished)
         entries = [
-            (used_at(status, now), status.st_size, path) for path, status in self._entries()
+            (used_at(status, now), status.st_size, path)
+            for path, status in found
+            if not path.name.startswith(_UNFINISHED)
         ]
-        abandoned = self._delete_abandoned(entries)
         total = sum(size for _, size, _ in entries)
         wanted = total - int(self.limit_bytes * _KEPT) if total > self.limit_bytes else 0
         freed = 0
@@ -248,19 +253,23 @@ class CompilationCache:
             with os.fdopen(handle, "ab") as file:
                 file.write(b"%d\n" % size)
 
-    def _delete_abandoned(self, entries: list[tuple[float, int, Path]]) -> int:
-        """Remove what an interrupted writer left; from here on no half-written entry is among these."""
-        freed = 0
-        oldest = time.time() - _STALE_SECONDS
-        for entry in list(entries):
-            modified, size, path = entry
-            if path.name.startswith(".new-"):
-                entries.remove(entry)
-                if modified < oldest:
-                    with contextlib.suppress(OSError):
-                        path.unlink()
-                        freed += size
-        return freed
+
+def _delete_abandoned(path: Path, status: os.stat_result, now: float) -> int:
+    """Remove a half-written entry if nobody writes it any more.  Returns: bytes freed."""
+    if not is_abandoned(status.st_mtime, now, _STALE_SECONDS):
+        return 0
+    with contextlib.suppress(OSError):
+        path.unlink()
+        return status.st_size
+    return 0
+
+
+def is_abandoned(changed: float, now: float, seconds: float) -> bool:
+    """Whether a writer that takes `seconds` at most has left what changed last at that time.
+
+    A time to come is that of the clock of a file server, or what a clock that was set back leaves: then it is far away.
+    """
+    return abs(now - changed) > seconds
 
 
 def used_at(status: os.stat_result, now: float) -> float:
@@ -319,4 +328,7 @@ def _write_once(path: Path, entry: bytes) -> None:
 def _is_child() -> bool:
     """Whether `multiprocessing` made this process: it is loaded then, and takes long to load elsewhere."""
     processes = sys.modules.get("multiprocessing.process")
-    return processes is not None and processes.parent_process() is not None
+    try:
+        return processes is not None and processes.parent_process() is not None
+    except (AttributeError, NameError):  # another thread loads it just now
+        return False

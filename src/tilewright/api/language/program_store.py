@@ -19,7 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from tilewright.base.compilation_cache import CacheUsage, CompilationCache, used_at
+from tilewright.base.compilation_cache import (
+    CacheUsage,
+    CompilationCache,
+    is_abandoned,
+    used_at,
+)
 
 KEPT_MODELS: Final = 4
 _KEY: Final = re.compile("[0-9a-f]{64}")
@@ -112,10 +117,9 @@ class ProgramStore:
     def _remove_stale(self) -> int:
         """Remove what nobody writes any more.  Returns: bytes freed."""
         now, freed = time.time(), 0
-        oldest = now - _STALE_SECONDS
         for folder in self._unfinished():
             with contextlib.suppress(OSError):
-                if _changed(folder, now) < oldest:
+                if is_abandoned(_changed(folder), now, _STALE_SECONDS):
                     size = _size_of(folder)
                     remove(folder)
                     freed += size
@@ -151,6 +155,6 @@ def _size_of(folder: Path) -> int:
     return total
 
 
-def _changed(folder: Path, now: float) -> float:
+def _changed(folder: Path) -> float:
     """When something in a folder changed last."""
-    return max(used_at(f.lstat(), now) for f in (folder, *folder.rglob("*")))
+    return max(f.lstat().st_mtime for f in (folder, *folder.rglob("*")))

@@ -52,6 +52,21 @@ def test_what_is_being_written_stays_until_it_is_old(tmp_path: Path) -> None:
         made.mkdir(parents=True)  # what the block removes at its end
 
 
+@pytest.mark.parametrize(("ahead", "stays"), [(3600, True), (1e6, False)])
+def test_what_is_written_by_a_clock_that_is_ahead_stays(
+    tmp_path: Path, ahead: float, stays: bool
+) -> None:
+    """The folder may lie on a machine whose clock is not ours; days ahead it was set back, and nobody writes any more."""
+    store = _store(tmp_path)
+    with store.unfinished() as made:
+        time_there = time.time() + ahead
+        for each in (made, made.parent):
+            os.utime(each, (time_there, time_there))
+        store.trim()
+        assert made.exists() == stays
+        made.mkdir(parents=True, exist_ok=True)  # what the block removes at its end
+
+
 def test_links_are_removed_and_not_what_they_lead_to(tmp_path: Path) -> None:
     store, other = _store(tmp_path), tmp_path / "other"
     other.mkdir()
