@@ -10,6 +10,7 @@ Source: SLSA provenance v1, CycloneDX 1.6.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -176,7 +177,8 @@ def _input(name: str, digest: str) -> Json:
     return {"name": name, **known}
 
 
-def tools() -> dict[str, str]:
+@functools.cache
+def tools() -> Mapping[str, str]:
     """The compilers at work, with their versions."""
     with LATE_IMPORTS:
         from importlib import metadata  # noqa: PLC0415 - 10 ms that only what is saved should pay
