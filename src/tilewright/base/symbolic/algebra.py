@@ -250,7 +250,12 @@ class Expr:
         return self * -1
 
     def __sub__(self, other: Dim) -> Dim:
-        return self + (-other)
+        if isinstance(other, int):
+            return self if other == 0 else Expr(self.terms, self.constant - other)
+        merged = dict(self.terms)
+        for monomial, factor in other.terms:
+            merged[monomial] = merged.get(monomial, 0) - factor
+        return _polynomial(merged, self.constant - other.constant)
 
     def __rsub__(self, other: int) -> Dim:
         return -self + other

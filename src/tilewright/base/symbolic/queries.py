@@ -19,6 +19,7 @@ from tilewright.base.symbolic.algebra import (
     bounds,
     mod,
 )
+from tilewright.base.symbolic.intervals import Bounds
 from tilewright.base.symbolic.samples import NUMBERS, samples
 
 
@@ -43,6 +44,15 @@ def proves_at_most(left: Dim, right: Dim) -> bool:
         return False
     upper = bounds(left - right)[1]
     return upper is not None and upper <= 0
+
+
+def sampled_difference(left: Dim, right: Dim) -> Bounds | None:
+    """An interval within that of `left - right`: what this one leaves open, that one does, too; None where there is no sample."""
+    a, b = samples(left), samples(right)
+    if not a or not b:
+        return None
+    near, far = a[0] - b[0], a[1] - b[1]
+    return (near, far) if near <= far else (far, near)
 
 
 def only_atom(value: Dim) -> Atom | None:
@@ -216,13 +226,12 @@ def linear(value: Dim, name: str) -> tuple[Dim, Dim] | None:
         others = tuple([a for a in monomial if a.key != name or type(a) is not Symbol])
         if [atom for atom in others if type(atom) is Operation and name in atom.names]:
             return None
-        count = len(monomial) - len(others)
-        if count > 1:
-            return None
-        if count:
-            factor = factor + (Expr(((others, amount),), 0) if others else amount)
-        else:
+        if others == monomial:
             kept.append(term)
+            continue
+        if len(others) < len(monomial) - 1:
+            return None
+        factor = factor + (Expr(((others, amount),), 0) if others else amount)
     # Some terms of a normal form are one, in the same order.
     rest = Expr(tuple(kept), value.constant) if kept else value.constant
     return (factor, rest)

@@ -15,6 +15,7 @@ from typing import Concatenate, Final, ParamSpec
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import ir, numerics
 from tilewright.compiler.kernel.rewrite import as_index, from_index
 from tilewright.compiler.kernel.text import expression_text
@@ -154,10 +155,18 @@ def compare(op: str, x: Operand, y: Operand) -> ir.Expression:
         return ir.Const(bool(value), dtypes.bool_, left.lanes)
     plain = isinstance(left, ir.Index | ir.Const) and isinstance(right, ir.Index | ir.Const)
     if plain and left.lanes == 1 and left.dtype is dtypes.i64:
-        known = decide(op, symbolic.bounds(as_index(left) - as_index(right)))
+        known = _decided(op, as_index(left), as_index(right))
         if known is not None:
             return const(known, dtypes.bool_)
     return ir.Compare(op, left, right, left.lanes)
+
+
+def _decided(op: str, left: Dim, right: Dim) -> bool | None:
+    """`left op right` when bounds settle it, which most often they do not: samples say so sooner."""
+    within = symbolic.sampled_difference(left, right)
+    if within is not None and decide(op, within) is None:
+        return None
+    return decide(op, symbolic.bounds(left - right))
 
 
 def decide(op: str, difference: symbolic.Bounds) -> bool | None:

@@ -195,14 +195,16 @@ def operands_first(
     stack = [(root, False) for root in reversed([*roots])]
     while stack:
         value, ready = stack.pop()
-        if id(value) in seen or (is_done is not None and is_done(value)):
+        place = id(value)
+        if place in seen or (is_done is not None and is_done(value)):
             continue
-        if ready:
-            seen.add(id(value))
-            yield value
-        else:
+        held = () if ready else below(value)
+        if held:
             stack.append((value, True))
-            stack.extend([(part, False) for part in reversed(below(value))])
+            stack.extend([(part, False) for part in reversed(held)])
+        else:
+            seen.add(place)
+            yield value
 
 
 def repeated(
@@ -258,9 +260,15 @@ class Mutator:
     """Rebuilds nodes from the images of what they hold; a subclass says what those are.
 
     As it is, everything stays the same.  An expression that holds the same parts is the same node.
+
+    Attributes:
+        buffers: those that others take the place of.
     """
 
-    __slots__ = ()
+    __slots__ = ("buffers",)
+
+    def __init__(self, buffers: Mapping[Buffer, Buffer] | None = None) -> None:
+        self.buffers: Mapping[Buffer, Buffer] = buffers or {}
 
     def expression(self, value: Expression) -> Expression:
         """The image of an operand."""
@@ -269,10 +277,6 @@ class Mutator:
     def dim(self, dim: Dim) -> Dim:
         """The image of an index or extent."""
         return dim
-
-    def buffer(self, buffer: Buffer) -> Buffer:
-        """The image of a buffer."""
-        return buffer
 
     def variable(self, var: Symbol) -> Symbol:
         """The image of a loop's variable."""
@@ -322,6 +326,9 @@ def _index(mutator: Mutator, part: Dim) -> Dim:
 
 
 def _indices(mutator: Mutator, part: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    if len(part) == 1:
+        image = _index(mutator, part[0])
+        return part if image is part[0] else (image,)
     images = tuple([mutator.dim(x) for x in part])
     if all(map(operator.is_, images, part)) or all(map(_is_same, images, part)):
         return part
@@ -329,6 +336,9 @@ def _indices(mutator: Mutator, part: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def _indices_of_statement(mutator: Mutator, part: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    if len(part) == 1:
+        image = mutator.dim(part[0])
+        return part if image is part[0] else (image,)
     images = tuple([mutator.dim(x) for x in part])
     return part if all(map(operator.is_, images, part)) else images
 
@@ -348,7 +358,7 @@ _IMAGES: Final[Mapping[Role, str]] = {
     Role.OPERANDS: "_operands(mutator, {0})",
     Role.INDEX: "_index(mutator, {0})",
     Role.INDICES: "_indices(mutator, {0})",
-    Role.BUFFER: "mutator.buffer({0})",
+    Role.BUFFER: "mutator.buffers.get({0}, {0}) if mutator.buffers else {0}",
     Role.VARIABLE: "mutator.variable({0})",
     Role.BODY: "mutator.body({0})",
 }

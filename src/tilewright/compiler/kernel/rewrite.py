@@ -84,7 +84,7 @@ class Rewriter(Mutator):
         statement: called on every rebuilt statement, inner first; may return several or none.
     """
 
-    __slots__ = ("_dims", "_memo", "buffers", "dims", "on_expression", "on_statement")
+    __slots__ = ("_dims", "_memo", "dims", "on_expression", "on_statement")
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class Rewriter(Mutator):
         expression: ExpressionMap | None = None,
         statement: StatementMap | None = None,
     ) -> None:
+        super().__init__(buffers)
         self.dims: Mapping[str, Dim] = dims or {}
-        self.buffers: Mapping[ir.Buffer, ir.Buffer] = buffers or {}
         self.on_expression: ExpressionMap | None = expression
         self.on_statement: StatementMap | None = statement
         # id -> (the original, kept alive; its image)
@@ -144,10 +144,6 @@ class Rewriter(Mutator):
             image = self.on_expression(image)
         self._memo[place] = (value, image)
         return image
-
-    def buffer(self, buffer: ir.Buffer) -> ir.Buffer:
-        """The buffer that takes the place of another."""
-        return self.buffers.get(buffer, buffer)
 
     def statement(self, statement: ir.Statement) -> Sequence[ir.Statement]:
         """The image of a statement, usually one."""

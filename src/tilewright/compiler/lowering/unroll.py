@@ -10,7 +10,7 @@ Called by `machine`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, assert_never, final
 
 from tilewright.base import symbolic
@@ -26,7 +26,6 @@ from tilewright.compiler.kernel.fields import (
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
-    body_symbols,
     substitute,
     with_body,
 )
@@ -46,8 +45,7 @@ def unroll(kernel: ir.Kernel) -> ir.Kernel:
     )
     if not names:
         return with_body(kernel, body)
-    taken = [symbol.name for symbol in (*kernel.dims, *body_symbols(body))]
-    return with_body(kernel, _Expander(names, taken).body(body))
+    return with_body(kernel, _Expander(names, FreshNames.of(kernel)).body(body))
 
 
 def _limit(body: Sequence[ir.Statement]) -> ir.Body:
@@ -79,9 +77,10 @@ def _limited(statement: ir.Statement) -> tuple[ir.Statement, int]:
 class _Expander(Mutator):
     """Writes copies of statements under an assignment of numbers to loop variables."""
 
-    def __init__(self, names: frozenset[str], taken: Iterable[str]) -> None:
+    def __init__(self, names: frozenset[str], fresh: FreshNames) -> None:
+        super().__init__()
         self.names: frozenset[str] = names
-        self._fresh: FreshNames = FreshNames(taken)
+        self._fresh: FreshNames = fresh
         self._copied: set[int] = set()
         self.env: dict[str, int] = {}
         self._free: dict[int, tuple[ir.Expression, tuple[str, ...]]] = {}

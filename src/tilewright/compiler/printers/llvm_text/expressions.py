@@ -102,13 +102,14 @@ class Expressions:
 
     def value(self, node: Expression) -> Value:
         """The operand that holds `node`; what comes again in a statement is asked for once."""
-        known = self._known.get(id(node))
+        place = id(node)
+        known = self._known.get(place)
         if known is not None:
             return known
         if self._depth == _DEEPEST:
             self._emit_parts(node)
         self._depth += 1
-        value = self._known[id(node)] = self._emit(node)
+        value = self._known[place] = self._emit(node)
         self._depth -= 1
         return value
 

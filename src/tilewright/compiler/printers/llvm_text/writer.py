@@ -102,7 +102,8 @@ class FunctionWriter:
         """
         level = 0 if speculate else self.barrier
         for operand in operands:
-            level = max(level, operand.level)
+            if operand.level > level:
+                level = operand.level
         scope = self.scopes[level]
         known = scope.values.get((text,))
         if known is not None:
