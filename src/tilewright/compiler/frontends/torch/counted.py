@@ -41,11 +41,11 @@ def true_places(call: Call, mask: Tensor) -> Tensor:
     """The places in the flattened mask that are true, as many as the result says."""
     e = call.maker
     if any(extent == 0 for extent in mask.shape):
-        return e.full(0, dtypes.i64, (_none(call),))
+        return e.full(0, dtypes.i64, (none_of_data(call),))
     return computed.true_places(e, _flat(e, mask), count_as=call.data_size())
 
 
-def _none(call: Call) -> Dim:
+def none_of_data(call: Call) -> Dim:
     """The size of a result without elements: torch may take it for data, or know it."""
     unknown = of_data(call.shape())
     for size in unknown:

@@ -46,6 +46,7 @@ from tilewright.compiler.frontends.torch.open_sizes import fixed_sizes
 from tilewright.compiler.frontends.torch.packed_sequences import packed_sequences
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
+from tilewright.compiler.frontends.torch.vision import sizes_from_none
 
 
 @final
@@ -333,7 +334,7 @@ def _as_torch_traces(
     functions = () if strict else (traceable_functions(), checked_distributions())
     untouched = (
         ended_transforms(), whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(), typed_reflectors(),
-        fixed_sizes(_names_of_leaves(captured)),
+        sizes_from_none(), fixed_sizes(_names_of_leaves(captured)),
     )  # fmt: skip
     computed = (functions_of_sizes(),) if captured.computes_functions else ()
     with contextlib.ExitStack() as kept, torch.no_grad():

@@ -269,6 +269,7 @@ class Reader:
             operation
             for node in self._graph.nodes
             if node.op == "call_function"
+            and not _is_unread_item(node)
             and (operation := self._operation(node)) is not None
         )
 
@@ -504,6 +505,11 @@ def _only_checks(node: Any) -> bool:
     if target_name(node.target) != "higher_order.with_effects":
         return False
     return str(node.args[1]) == "aten._linalg_check_errors.default"
+
+
+def _is_unread_item(node: Any) -> bool:
+    """Whether it takes one of several results and nobody reads it: the row need not have made it."""
+    return target_name(node.target) == "getitem" and not node.users
 
 
 def _token_of(node: Any) -> Any:

@@ -33,6 +33,7 @@ from tilewright.compiler.frontends.torch.row import Row
 from tilewright.compiler.frontends.torch.selection import ROWS as SELECTION
 from tilewright.compiler.frontends.torch.special import ROWS as SPECIAL
 from tilewright.compiler.frontends.torch.splits import ROWS as SPLITS
+from tilewright.compiler.frontends.torch.vision import ROWS as VISION
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ACTIVATIONS,
@@ -56,6 +57,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     SELECTION,
     SPECIAL,
     SPLITS,
+    VISION,
 )
 
 
