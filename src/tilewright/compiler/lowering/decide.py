@@ -14,17 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Expr, Operation
 from tilewright.compiler.analysis.accesses import differences, facts_where, is_at_most_zero
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import payloads, with_inner
 from tilewright.compiler.kernel.lanes import room_of_lanes
 from tilewright.compiler.kernel.rewrite import Rewriter, buffers_written, loads, with_body
 from tilewright.compiler.lowering.simplify import fold
+
+_EXTREMES: Final = ("min", "max")
 
 
 @final
@@ -114,13 +116,29 @@ def _surely(difference: Dim, known: _Known) -> bool:
     """Whether `difference <= 0` follows from what is known."""
     if is_at_most_zero(difference, known.facts):
         return True
+    last = difference
     for name, extent in reversed(known.loops):
-        linear = symbolic.linear(difference, name)
+        linear = symbolic.linear(last, name)
         if linear is None or not isinstance(linear[0], int):
             continue
         factor, rest = linear
         if isinstance(factor, int) and factor:
-            difference = rest + factor * (extent - 1) if factor > 0 else rest
-            if is_at_most_zero(difference, known.facts):
+            last = rest + factor * (extent - 1) if factor > 0 else rest
+            if is_at_most_zero(last, known.facts):
                 return True
+    return _surely_by_sides(difference, known)
+
+
+def _surely_by_sides(difference: Dim, known: _Known) -> bool:
+    """The same where the least or the largest of two numbers is part of a difference: from what is known of both, or of one."""
+    terms = () if isinstance(difference, int) else difference.terms
+    for monomial, factor in terms:
+        atom = monomial[0]
+        if isinstance(atom, Operation) and atom.op in _EXTREMES and len(monomial) == 1:
+            rest = difference - Expr(((monomial, factor),), 0)
+            is_one_enough = (atom.op == "min") == (factor > 0)
+            ways = (
+                _surely(rest + factor * side, known) for side in (atom.left, atom.right)
+            )
+            return any(ways) if is_one_enough else all(ways)
     return False

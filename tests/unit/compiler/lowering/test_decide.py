@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.base import dtypes
-from tilewright.base.symbolic import Dim, Symbol, symbol
+from tilewright.base.symbolic import Dim, Symbol, maximum, minimum, symbol
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
     AccessMode,
@@ -98,6 +98,19 @@ def test_what_an_enclosing_condition_says_need_not_be_asked_again():
     inner = loop("j", 4, where(compare("lt", i * 4 + j, n), count(i * 4 + j)))
     outer = where(compare("le", i * 4 + 4, n), inner)
     assert conditions_left(loop("i", (n + 3) // 4, outer)) == 1
+
+
+def test_the_least_of_two_numbers_is_no_more_than_each_and_no_less_than_both():
+    at = minimum(4 * i, n - 4) + j
+    for asked, left in (
+        (compare("lt", at, n), 1),
+        (compare("ge", at, 0), 1),
+        (compare("ge", at, 1), 2),
+        (compare("ge", j - at, -1), 2),
+        (compare("ge", maximum(4 - at, 0), 0), 1),
+    ):
+        run = loop("i", (n + 3) // 4, loop("j", 4, where(asked, count(j))))
+        assert conditions_left(where(compare("ge", n, 4), run)) == left
 
 
 def test_parts_of_a_conjunction_are_decided_alone():
