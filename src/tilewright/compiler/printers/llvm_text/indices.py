@@ -308,8 +308,8 @@ class Indices:
         if frame is None or not distance.terms or not isinstance(moved, Expr):
             return None
         anchor = self._sum(base, unit, moved)
-        if anchor.level == 0 or (frame.innermost and anchor.level >= frame.scope.level):
-            return None  # no loop moves it, or the innermost counts
+        if anchor.level == 0:
+            return None  # no loop moves it
         hidden = f'call ptr asm "", "=r,0"({anchor})'
         address = self.writer.pure("ptr", hidden, anchor)
         apart = self.value(distance)
