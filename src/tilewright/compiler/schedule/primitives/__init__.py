@@ -37,6 +37,7 @@ from tilewright.compiler.schedule.primitives.reduction import begin_with as begi
 from tilewright.compiler.schedule.primitives.reduction import rfactor as rfactor
 from tilewright.compiler.schedule.primitives.reduction import subtotal as subtotal
 from tilewright.compiler.schedule.primitives.reduction import term_by_term as term_by_term
+from tilewright.compiler.schedule.primitives.tails import overlap as overlap
 from tilewright.compiler.schedule.primitives.tails import partition as partition
 from tilewright.compiler.schedule.primitives.tails import shorten as shorten
 from tilewright.compiler.schedule.primitives.tails import specialize as specialize

@@ -1,6 +1,6 @@
-"""Primitives that give parts of a loop their own code: partition, shorten, specialize, split_counts, split_powers, trim, widen.
+"""Primitives on where loops end: overlap, partition, shorten, specialize, split_counts, split_powers, trim, widen.
 
-They copy code; values private to an iteration get their own buffers in each copy.
+Most give parts of a loop their own code; values private to an iteration get their own buffers in each copy.
 """
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis import dependence
-from tilewright.compiler.analysis.accesses import index_sides
+from tilewright.compiler.analysis.accesses import differences, index_sides, is_at_most_zero
 from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.fields import payloads
+from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
     StatementMap,
+    body_symbols,
+    buffers_read,
+    buffers_written,
     dim_symbols,
+    expression_symbols,
     loops,
     map_body,
     renamed,
     stores,
+    substitute,
 )
 from tilewright.compiler.schedule import tree
 from tilewright.compiler.schedule.handles import WHOLE, LoopName, Piece, copy_piece
@@ -178,6 +184,47 @@ def shorten(
         short = tree.swap((top,), old, (_run_of(old, extent, old.body),))
         cases.append((E.compare("ge", end, size), short))
     return in_cases(kernel, top, cases)
+
+
+@primitive
+def overlap(kernel: ir.Kernel, loop: str) -> ir.Kernel:
+    """Let the last run of a guarded loop begin earlier, where it is whole: it makes again what the one before it has made.
+
+    rewrite:
+        for r in n: for i in 4: if 4 * r + i < m: y[4 * r + i] = x[4 * r + i]       (m >= 4)
+        ->
+        for r in n: for i in 4: y[s + i] = x[s + i]                                 (s = min(4 * r, m - 4))
+
+    Raises: ScheduleError if the loop has no such guard, as `split` makes it, if nothing says that a whole run is there, if
+    runs are those of several workgroups, if they differ in more than where they begin, or read what they make; for a
+    loop of workgroups.
+    """
+    old, _, (condition, rest, limit) = _guarded(kernel, loop, None)
+    assert isinstance(old.extent, int), "asked by guard_of"
+    said = differences(tree.facts_at(kernel, old))
+    if not is_at_most_zero(old.extent - limit, said):
+        raise ScheduleError(f"nothing says that there are {old.extent} of '{loop}'")
+    around = {x.var.name: x for x in tree.enclosing_loops(kernel, old)}
+    runs = around.get(next(iter(symbolic.names_in((rest,))), ""))
+    if runs is None or rest != old.extent * tree.reference(runs.var):
+        raise ScheduleError(f"runs of '{loop}' are not those of one loop")
+    if runs.kind in GRID_KINDS:
+        raise ScheduleError(f"runs of '{loop}' are those of several workgroups")
+    written = buffers_written((runs,))
+    private = dependence.private_buffers(old.body)
+    for buffer in buffers_read((runs,)):
+        if buffer in written and all(buffer is not b for b in private):
+            raise ScheduleError(f"runs of '{loop}' read what they make, '{buffer.name}'")
+    begun = f"{loop}~"
+    each = {old.var.name: symbolic.symbol(begun) - rest}
+    body = substitute(_without(old.body, condition), each)
+    path = [s for s in tree.path_inside(runs, old) if isinstance(s, ir.If)]
+    asked = {s.name for x in path for s in expression_symbols(x.condition)}
+    if runs.var.name in asked | {s.name for s in body_symbols(body)}:
+        raise ScheduleError(f"runs of '{loop}' differ in more than where they begin")
+    start = symbolic.minimum(rest, limit - old.extent)
+    body = substitute(body, {begun: start + tree.reference(old.var)})
+    return tree.rewrite(kernel, old, (tree.with_inner(old, body),))
 
 
 def _guarded(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
@@ -20,6 +21,7 @@ from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, steps_in
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.fields import payloads
+from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
@@ -273,15 +275,9 @@ class ColumnsSite:
         order = [*outer, vectors] if places else lanes_first
         s.apply(do.reorder, [*order, *tile])
         grid.commit(blocks_of(s, order, chosen.work))
-        tail = "exact" if isinstance(inner.extent, int) else "guarded"
-        parts = parts_of(s, self._at_known_places(vectors, width), channel, tile[0], tail)
-        parts = [p for part in parts for p in halved(s, part, channel, tile[0], self.lanes)]
-        if chosen.rows:
-            parts = parts_of(s, parts, tile[0])
-            parts = [p.then(each) for p in parts for each in self._counted(p[tile[0]])]
-        if chosen.interior and WHOLE in parts:
-            # Of whole tiles only: there are few others.
-            parts = [*s.parts(do.interior, tile[0]), *(p for p in parts if p != WHOLE)]
+        parts = self._whole_tiles(chosen, order[-2:], tile) if places else []
+        if not parts:
+            parts = self._ends_apart(chosen, vectors, tile)
         ways = 1 if window <= _WINDOW_LIMIT else 2
         slow = not self.machine.has_masks
         micro = MicroKernel(left="", right="", lanes=self.lanes, ways=ways, slow_masks=slow)
@@ -292,6 +288,63 @@ class ColumnsSite:
                 first = counted.index(True)
                 micro.schedule(s, part[tile[first]], len(tile) - first)
         s.note(f"columns: window of {window}, {max(1, chosen.rows)} x {width} at a time")
+
+    def _whole_tiles(
+        self, chosen: Columns, lines: Sequence[str], tile: Sequence[str]
+    ) -> list[Piece]:
+        """Tiles of which the last of an open length begins earlier, where it is whole, and code for what is shorter than a tile.
+
+        `lines`: the loops over tiles, that along rows last.  Returns: nothing where no tile begins earlier.
+        """
+        s, before, beside = self.s, self.s.kernel, self.beside
+        inside = [x.var.name for x in loops(before.body) if x.kind not in GRID_KINDS]
+        lines = [name for name in lines if name in inside]
+        is_open = not isinstance(self.inner.extent, int)
+        if not is_open or not lines or not chosen.rows or chosen.vectors > 1:
+            return []
+        (row, channel), top, along = tile, lines[0], lines[-1]
+        short: list[Piece] = []
+        try:
+            short += self._earlier(top, channel, self.inner.extent, row)
+            if beside and top != along and not isinstance(beside.extent, int):
+                short += self._earlier(top, row, beside.extent, row)
+        except ScheduleError as error:
+            s.kernel = before
+            s.note(f"columns: no tile begins earlier: {error.message}")
+            return []
+        whole = self._neighbours([WHOLE], row, along)
+        at = row if self._tests_lanes() else along
+        return [*self._inside(chosen, whole, at), *short]
+
+    def _earlier(self, top: str, name: str, length: Dim, row: str) -> list[Piece]:
+        """Let the last tile of a length begin earlier; the code for lengths that are shorter than a tile."""
+        s, size = self.s, find(self.s.kernel, name).extent
+        assert isinstance(size, int), "of a tile"
+        _, short = s.apply(do.version, top, length, size)
+        s.apply(do.overlap, name)
+        found = parts_of(s, [short], row)
+        s.apply(do.settle_tests, short[top])
+        left = {x.var.name for x in loops(s.kernel.body)}
+        return [piece for piece in found if piece[row] in left]
+
+    def _ends_apart(
+        self, chosen: Columns, vectors: str, tile: Sequence[str]
+    ) -> list[Piece]:
+        """Whole tiles, what is left of rows, and what is left of neighbours, each in code of its own."""
+        s, top, channel = self.s, tile[0], tile[-1]
+        width = self.lanes * chosen.vectors
+        tail = "exact" if isinstance(self.inner.extent, int) else "guarded"
+        parts = parts_of(s, self._at_known_places(vectors, width), channel, top, tail)
+        parts = [p for part in parts for p in halved(s, part, channel, top, self.lanes)]
+        if chosen.rows:
+            parts = self._neighbours(parts, top)
+        return self._inside(chosen, parts, top)
+
+    def _inside(self, chosen: Columns, parts: list[Piece], at: str) -> list[Piece]:
+        """Code of their own for windows that are all inside: of whole tiles only, as there are few others."""
+        if not chosen.interior or WHOLE not in parts:
+            return parts
+        return [*self.s.parts(do.interior, at), *(p for p in parts if p != WHOLE)]
 
     def _at_known_places(self, vectors: str, width: int) -> Sequence[Piece]:
         """Code of their own for whole tiles and for the rest of a row too short for an interior: what is known of their places is not tested."""
@@ -306,12 +359,14 @@ class ColumnsSite:
                 s.apply(do.unroll, part[vectors])
         return parts
 
-    def _counted(self, row: str) -> tuple[Piece, ...]:
-        """Code for each number of neighbours that may be left over where only a call knows how many are: one alone waits for its sum."""
-        extent = find(self.s.kernel, row).extent
-        if isinstance(extent, int):
-            return (WHOLE,)
-        return self.s.parts(do.split_counts, row)
+    def _neighbours(self, parts: Sequence[Piece], row: str, at: str = "") -> list[Piece]:
+        """Code for whole tiles and for what is left over: of a number that only a call knows, one alone waits for its sum."""
+        s, found = self.s, list[Piece]()
+        for part in parts_of(self.s, parts, row, at):
+            is_known = isinstance(find(s.kernel, part[row]).extent, int)
+            counts = (WHOLE,) if is_known else s.parts(do.split_counts, part[row])
+            found += map(part.then, counts)
+        return found
 
     def _several_passes(self, chosen: Columns, grid: Grid) -> None:
         """Whole passes in lanes: every private value becomes a vector."""

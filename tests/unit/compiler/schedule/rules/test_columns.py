@@ -237,6 +237,25 @@ def test_passes_of_many_steps_keep_to_one_vector() -> None:
     assert {x.extent for x in loops(changed.body) if x.kind is LoopKind.VECTOR} == {8}
 
 
+OPEN_SIZES = (1, 2, 3, 4, 7, 8, 9, 17, 33, 64, 65)
+
+
+@pytest.mark.thinned(4)
+@pytest.mark.parametrize("size", OPEN_SIZES)
+@pytest.mark.parametrize("op", ["max_pool", "average_pool"])
+@pytest.mark.parametrize("height", [symbol("H", 1), 6])
+def test_the_last_tile_of_an_open_length_begins_where_it_is_whole(op, height, size):
+    shape = (2, 3, height, symbol("W", 1))
+    window = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "layout": "NCHW"}
+    kernel = op_kernel(op, [shape], shape, window)
+    changed = schedule(kernel, V3)
+    text = kernel_text(changed)
+    assert "min((W - 8), 8*i3_t)" in text
+    assert ("min((H - 4), 4*i2_t)" in text) == (height != 6)
+    for tall in (1, 3, 4, 5, 9):
+        assert_same(kernel, changed, {"W": size, "H": tall}, exact=False)
+
+
 # --- windows with a border ---------------------------------------------------------------------
 
 
