@@ -29,6 +29,8 @@ UNROLLED_NODES: Final = 256
 """A loop is written out up to so many nodes: small kernels then fuse across trips."""
 _CHEAP_NODES: Final = 8
 _CHEAP_ELEMENTS: Final = 1 << 14
+_CHEAP_DEPTH: Final = 6
+"""What is written once more at every level is written twice as often at each."""
 _PLAIN: Final = Trait.ELEMENTWISE | Trait.CONSTANT | Trait.VIEW
 
 Branch = Callable[[], list[Tensor]]
@@ -68,7 +70,8 @@ def conditional(
     ):
         types, sizes = _joined_types(e, *results, inner=inner[0] | inner[1])
         return e.flow("if", [condition], regions, types, sizes=sizes)
-    if all(_is_cheap(region.graph) for region in regions) and _same_types(*results):
+    is_cheap = e.depth < _CHEAP_DEPTH and all(_is_cheap(r.graph) for r in regions)
+    if is_cheap and _same_types(*results):
         pairs = zip(then(), otherwise(), strict=True)
         return [a if a is b else e.op("where", condition, a, b) for a, b in pairs]
     types = [TensorType(a.dtype, a.shape) for a in results[0]]

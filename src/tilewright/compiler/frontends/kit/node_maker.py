@@ -52,6 +52,7 @@ class NodeMaker:
         "emitted",
         "location",
         "needed",
+        "trials",
     )
 
     def __init__(self, graph: Graph) -> None:
@@ -64,6 +65,8 @@ class NodeMaker:
         self.assumptions: dict[Equality, Location] = {}
         # By name of a symbol the element that it is, for what need not be read as a size.
         self.elements: dict[str, Tensor] = {}
+        # That are open, one in another.
+        self.trials: int = 0
         # The inputs whose elements would have had to be known.
         self.needed: set[str] = set()
 
@@ -78,6 +81,11 @@ class NodeMaker:
         return bool(self._regions)
 
     # --- regions
+
+    @property
+    def depth(self) -> int:
+        """How many regions are open."""
+        return len(self._regions)
 
     @contextmanager
     def region(
@@ -95,6 +103,16 @@ class NodeMaker:
             yield opened
         finally:
             self._regions.remove(opened)
+
+    @contextmanager
+    def trial(self) -> Generator[Region]:
+        """Write nodes into a region that nothing reads, to see what becomes of them."""
+        self.trials += 1
+        try:
+            with self.region() as opened:
+                yield opened
+        finally:
+            self.trials -= 1
 
     def flow(
         self,

@@ -8,9 +8,11 @@ Source: StableHLO specification, "while", "if", "case", "tuple", collectives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -28,7 +30,8 @@ from tilewright.compiler.frontends.stablehlo.tree import Operation
 
 MAX_TRIPS: Final = 1024
 """No more trips are looked at to find out whether a loop of few nodes ends."""
-
+_MOST_TRIALS: Final = 2
+"""In each other: a trial tries the loops inside, so that each level would be read twice as often as that around it."""
 
 _NOTED: Final = (
     "interpreter.probe",
@@ -48,9 +51,7 @@ def _while(call: Call) -> list[Held]:
                 "a loop of several processes whose trips depend on data is not supported"
             )
         return state
-    with e.region() as trial:
-        is_short = _written_out(call, lambda: len(trial.graph.nodes)) is not None
-    if is_short:
+    if e.trials < _MOST_TRIALS and _is_short(call):
         written = _written_out(call, lambda: 0)
         assert written is not None, "it was the first time"
         return written
@@ -64,6 +65,12 @@ def _while(call: Call) -> list[Held]:
         return flattened(call.inline(call.region(1), restored(forms, values)))
 
     return restored(forms, control.loop(e, flattened(forms), go_on, trip))
+
+
+def _is_short(call: Call) -> bool:
+    """Whether writing it out costs little, as a trial tells, in which loops inside are tried, too."""
+    with call.maker.trial() as trial:
+        return _written_out(call, lambda: len(trial.graph.nodes)) is not None
 
 
 def _notes(operation: Operation) -> bool:
@@ -94,33 +101,30 @@ def _if(call: Call) -> list[Held]:
     condition = call.tensor(0)
     if condition.array is not None:
         return call.inline(call.region(0 if condition.array.reshape(()) else 1), ())
-    return _chosen(call, condition, (0, 1))
+    return _chosen(call, condition, *(partial(_branch, call, n) for n in (0, 1)))
 
 
-def _chosen(call: Call, condition: Tensor, regions: Sequence[int]) -> list[Held]:
-    """The results of the first region, or of what the others come to."""
+def _branch(call: Call, number: int) -> list[Held]:
+    return call.inline(call.region(number), ())
+
+
+def _chosen(
+    call: Call,
+    condition: Tensor,
+    then: Callable[[], list[Held]],
+    otherwise: Callable[[], list[Held]],
+) -> list[Held]:
+    """The results of one of two branches."""
     forms: list[Held] = []
 
-    def branch(number: int) -> list[Tensor]:
-        forms[:] = call.inline(call.region(number), ())
+    def flat(branch: Callable[[], list[Held]]) -> list[Tensor]:
+        forms[:] = branch()
         return flattened(forms)
 
-    def otherwise() -> list[Tensor]:
-        _, *rest = regions
-        if len(rest) == 1:
-            return branch(rest[0])
-        return flattened(_chosen(call, _is_number(call, rest[0]), rest))
-
-    e = call.maker
-    results = control.conditional(e, condition, lambda: branch(regions[0]), otherwise)
-    if not forms:
-        return []
-    return restored(forms, results)
-
-
-def _is_number(call: Call, number: int) -> Tensor:
-    index = call.tensor(0)
-    return call.maker.op("equal", index, call.maker.scalar(number, index.dtype))
+    results = control.conditional(
+        call.maker, condition, partial(flat, then), partial(flat, otherwise)
+    )
+    return restored(forms, results) if forms else []
 
 
 def _case(call: Call) -> list[Held]:
@@ -130,11 +134,25 @@ def _case(call: Call) -> list[Held]:
         raise ModelError("has no branches")
     if index.array is not None:
         number = int(index.array.reshape(()))
-        inside = 0 <= number < count
-        return call.inline(call.region(number if inside else count - 1), ())
-    if count == 1:
-        return call.inline(call.region(0), ())
-    return _chosen(call, _is_number(call, 0), range(count))
+        return _branch(call, number if 0 <= number < count else count - 1)
+    return _among(call, range(count))
+
+
+def _among(call: Call, numbers: range) -> list[Held]:
+    """The results of one of some regions, which is found by halves: a hundred in a chain would nest a hundred deep."""
+    if len(numbers) == 1:
+        return _branch(call, numbers[0])
+    half = len(numbers) // 2
+    parts = (partial(_among, call, part) for part in (numbers[:half], numbers[half:]))
+    return _chosen(call, _is_before(call, numbers, half), *parts)
+
+
+def _is_before(call: Call, numbers: range, half: int) -> Tensor:
+    """Whether the index is one of the first of these numbers; negative ones, without a sign, are beyond all."""
+    e, index = call.maker, call.tensor(0)
+    if half == 1:
+        return e.op("equal", index, e.scalar(numbers[0], index.dtype))
+    return e.op("less", e.cast(index, dtypes.u32), e.scalar(numbers[half], dtypes.u32))
 
 
 def _tuple(call: Call) -> Tuple:

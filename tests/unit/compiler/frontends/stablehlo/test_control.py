@@ -1,0 +1,89 @@
+"""Branches and loops: many beside each other, and many in each other, are read in time that grows with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fakes.stablehlo_text import run
+
+NUMBER = "tensor<i64>"
+
+
+def _case(count: int) -> str:
+    """Branch `i` of so many adds `i`."""
+    branches = "}, {\n".join(
+        f"%c{i} = stablehlo.constant dense<{i}> : {NUMBER}\n"
+        f"%s{i} = stablehlo.add %x, %c{i} : {NUMBER}\nstablehlo.return %s{i} : {NUMBER}\n"
+        for i in range(count)
+    )
+    return (
+        f'%r = "stablehlo.case"(%i) ({{\n{branches}}}) : (tensor<i32>) -> {NUMBER}\n'
+        f"return %r : {NUMBER}"
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9, 300])
+def test_an_index_out_of_range_is_the_last_of_any_number_of_branches(count: int) -> None:
+    body, last = _case(count), count - 1
+    inside = range(count) if count < 300 else (149, 150)
+    outside = (-(2**31), -1, count, 2**31 - 1) if count < 300 else (-1,)
+    for index, expected in [*((i, i) for i in inside), *((i, last) for i in outside)]:
+        (found,) = run(
+            body, f"%x: {NUMBER}, %i: tensor<i32>", np.array(100), np.array(index, np.int32)
+        )
+        assert int(found) == 100 + expected, index
+
+
+NEGATED = f"%n = stablehlo.negate %x : {NUMBER}\nstablehlo.return %n : {NUMBER}\n"
+NOTHING = f"stablehlo.return %x : {NUMBER}\n"
+
+
+def _branches_in_branches(depth: int, innermost: str) -> str:
+    """Each asks the same, and has the argument where the answer is no."""
+    body = innermost
+    for i in range(depth):
+        body = (
+            f'%r{i} = "stablehlo.if"(%p) ({{\n{body}}}, {{\n{NOTHING}}}) : (tensor<i1>) -> {NUMBER}\n'
+            f"stablehlo.return %r{i} : {NUMBER}\n"
+        )
+    return "".join(body.rsplit("stablehlo.", 1))
+
+
+@pytest.mark.parametrize("depth", [1, 5, 8, 29])
+def test_branches_in_branches_are_read_in_time_that_grows_with_them(depth: int) -> None:
+    arguments = f"%x: {NUMBER}, %p: tensor<i1>"
+    negated, nothing = (_branches_in_branches(depth, n) for n in (NEGATED, NOTHING))
+    for answer in (False, True):
+        given = np.array(7), np.array(answer)
+        assert int(run(negated, arguments, *given)[0]) == (-7 if answer else 7)
+        assert int(run(nothing, arguments, *given)[0]) == 7
+
+
+def _loops_in_loops(depth: int, trips: int) -> str:
+    """Loops whose trips are known, around an addition."""
+    body = f"%s = stablehlo.add %x{depth}, %one : {NUMBER}\n"
+    inner = "%s"
+    for i in reversed(range(depth)):
+        start = f"%x{i}" if i else "%x"
+        body = (
+            f"%w{i}:2 = stablehlo.while(%i{i} = %zero, %x{i + 1} = {start}) : {NUMBER}, {NUMBER}\n"
+            f"cond {{\n%c{i} = stablehlo.compare LT, %i{i}, %most : ({NUMBER}, {NUMBER}) -> tensor<i1>\n"
+            f"stablehlo.return %c{i} : tensor<i1>\n}} do {{\n{body}"
+            f"%n{i} = stablehlo.add %i{i}, %one : {NUMBER}\n"
+            f"stablehlo.return %n{i}, {inner} : {NUMBER}, {NUMBER}\n}}\n"
+        )
+        inner = f"%w{i}#1"
+    numbers = "".join(
+        f"%{name} = stablehlo.constant dense<{value}> : {NUMBER}\n"
+        for name, value in (("zero", 0), ("one", 1), ("most", trips))
+    )
+    return f"{numbers}{body}return {inner} : {NUMBER}"
+
+
+@pytest.mark.parametrize(("depth", "trips"), [(1, 3), (3, 2), (3, 3), (20, 1)])
+def test_loops_in_loops_are_read_in_time_that_grows_with_them(
+    depth: int, trips: int
+) -> None:
+    (found,) = run(_loops_in_loops(depth, trips), f"%x: {NUMBER}", np.array(5))
+    assert int(found) == 5 + trips**depth
