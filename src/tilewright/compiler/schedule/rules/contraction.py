@@ -49,7 +49,7 @@ from tilewright.compiler.schedule.rules.workgroups import (
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
 
-_FEW_ROWS: Final = 3
+_FEW_ROWS: Final = 4
 """Of a rest that each have a tile of their own; more would be long code."""
 
 

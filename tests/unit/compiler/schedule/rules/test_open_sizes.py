@@ -236,9 +236,9 @@ def test_what_tiles_leave_of_a_row_of_an_image_is_half_a_tile_and_one_more(
     done = schedule(naive, machine)
     sums = [b for b in done.locals if b.name.startswith("acc")]
     rows = sorted({n for b in sums if isinstance(n := b.shape[0], int)})
-    whole, half = rows[-1], rows[-2]
-    assert half == -(-whole // 2)
-    assert rows[:-2] == [*range(1, half)]
+    *rest, whole = rows
+    half = -(-whole // 2)
+    assert rest == [*range(1, whole if whole <= 5 else half + 1)], "few have each its own"
     for width in (1, half, whole - 1, whole, whole + 1, 2 * whole + half + 1):
         assert_same(naive, done, {"M": width})
 
