@@ -18,7 +18,7 @@ import tilewright as tw
 from fakes import onnx_models, small_models
 from fakes.exported_library import CModel, export
 from tilewright.base.target import Target
-from tilewright.compiler.packaging.archive import make_artifact
+from tilewright.compiler.packaging.parts import make_artifact
 from tilewright.formats.artifact import extract
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.vmfb import read_archive

@@ -30,12 +30,6 @@ from tilewright.compiler.backends.c import compile as c_compile
 from tilewright.compiler.backends.c.backend import source_file
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.graph.text import to_text
-from tilewright.compiler.packaging.archive import (
-    Part,
-    carried_modules,
-    make_artifact,
-    named_weights,
-)
 from tilewright.compiler.packaging.kernel_objects import kernel_objects
 from tilewright.compiler.packaging.library import (
     HostSources,
@@ -45,6 +39,12 @@ from tilewright.compiler.packaging.library import (
     make_kernel_sources,
 )
 from tilewright.compiler.packaging.library.level import level_label
+from tilewright.compiler.packaging.parts import (
+    Part,
+    carried_modules,
+    make_artifact,
+    named_weights,
+)
 from tilewright.compiler.packaging.provenance import describe_library
 from tilewright.compiler.packaging.weights_file import FORMATS, UNALIGNED, storing_weights
 from tilewright.compiler.pipeline import Compiled

@@ -39,13 +39,7 @@ from tilewright.compiler.backends.tuning_store import TuningStore
 from tilewright.compiler.frontends.door import is_torch
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import to_text
-from tilewright.compiler.packaging.archive import (
-    check_artifact_path,
-    make_artifact,
-    named_weights,
-    save_archive,
-)
-from tilewright.compiler.packaging.weights_file import storing_weights
+from tilewright.compiler.packaging.parts import make_artifact, named_weights
 from tilewright.compiler.program.memory import MemoryNeeds
 from tilewright.compiler.schedule.user import ScheduleSpec
 from tilewright.compiler.transforms.external_codegen import choose_codegens
@@ -581,18 +575,26 @@ class Model(BoundToProcess):
         Raises: UserError for another suffix, for a file of the model itself, and when the system
             refuses; what was there stays as it was.
         """
+        # Imported here: what only runs has no bytecode.
+        with LATE_IMPORTS:
+            from tilewright.compiler.packaging import (  # noqa: PLC0415
+                archive,
+                weights_file,
+            )
+
         path = path_option("path", path)
-        check_artifact_path(path, inputs=self.compiled.files)
+        archive.check_artifact_path(path, inputs=self.compiled.files)
         texts = self.sources() if flag_option("sources", sources) else {}
         parts = self.compiled.parts
         compiled, stored = self.compiled, None
         with ExitStack() as written:  # the weights, too, only where the archive is
             if weights is not None:
                 place = Path(path_option("weights", weights))
+                arrays = named_weights(parts)
                 stored = written.enter_context(
-                    storing_weights(place, named_weights(parts), inputs=compiled.files)
+                    weights_file.storing_weights(place, arrays, inputs=compiled.files)
                 )
             artifact = make_artifact(
                 parts, texts, stored, compiled.modules, compiled.checks
             )
-            return save_archive(parts, artifact, path, compiled.origin)
+            return archive.save_archive(parts, artifact, path, compiled.origin)

@@ -29,7 +29,7 @@ from tilewright.formats.byte_view import LazyBytes, view_bytes
 if TYPE_CHECKING:
     from tilewright.api.model import Model
     from tilewright.base.target import Target
-    from tilewright.compiler.packaging.archive import Part
+    from tilewright.compiler.packaging.parts import Part
     from tilewright.formats.plan import Plan
 
 _BESIDE: Final = Path("<beside the library>")

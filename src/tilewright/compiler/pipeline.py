@@ -54,7 +54,7 @@ from tilewright.compiler.lowering.kernel_uses import (
     is_flow,
 )
 from tilewright.compiler.model_values import ModelValues
-from tilewright.compiler.packaging.archive import Part
+from tilewright.compiler.packaging.parts import Part
 from tilewright.compiler.packaging.provenance import Origin
 from tilewright.compiler.passes import GraphPass, run_passes
 from tilewright.compiler.program import memory

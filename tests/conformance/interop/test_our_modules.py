@@ -18,7 +18,7 @@ import tilewright as tw
 from conformance.interop.program_cases import floats, integers
 from conformance.interop.toolchain import needs_iree, program, run_module
 from tilewright.base.target import Target
-from tilewright.compiler.packaging.archive import make_artifact
+from tilewright.compiler.packaging.parts import make_artifact
 
 pytestmark = [needs_iree, pytest.mark.slow]
 DEVICES = ("local-sync", "local-task")

@@ -18,7 +18,7 @@ from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
-from tilewright.compiler.backends.cpu import backend as llvm_backend
+from tilewright.compiler.backends.cpu import stages
 from tilewright.compiler.backends.kernel_cache import KernelRequest
 from tilewright.compiler.frontends.onnx import CoverageReport, Status
 from tilewright.compiler.graph.ir import Graph, Node
@@ -29,8 +29,8 @@ from tilewright.compiler.lowering import kernel_uses
 from tilewright.compiler.lowering.build_kernel import build_kernel
 from tilewright.compiler.lowering.kernel_uses import find_kernels, is_kernel
 from tilewright.compiler.ops.builder import GraphBuilder
-from tilewright.compiler.packaging.archive import make_artifact
-from tilewright.compiler.printers.llvm_text.function import KernelModule
+from tilewright.compiler.packaging.parts import make_artifact
+from tilewright.compiler.printers.llvm_text.module import KernelModule
 from tilewright.compiler.schedule import rules
 from tilewright.formats.plan import verify_plan
 
@@ -126,7 +126,7 @@ def test_kernels_go_to_the_back_end_while_further_ones_are_scheduled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduled, waiting = list[str](), list[int]()
-    schedule, emit = pipeline.schedule_as_decided, llvm_backend.emit_kernel
+    schedule, emit = pipeline.schedule_as_decided, stages.emit_kernel
 
     def note(request: KernelRequest) -> tuple[KernelRequest, Kernel]:
         scheduled.append(request.naive.name)
@@ -137,7 +137,7 @@ def test_kernels_go_to_the_back_end_while_further_ones_are_scheduled(
         return emit(kernel, target)
 
     monkeypatch.setattr(pipeline, "schedule_as_decided", note)
-    monkeypatch.setattr(llvm_backend, "emit_kernel", emitted)
+    monkeypatch.setattr(stages, "emit_kernel", emitted)
     pipeline.compile_model(mlp(), OPTIONS)
     assert waiting == [*range(1, len(scheduled) + 1)]
     assert len(scheduled) > 1

@@ -11,7 +11,8 @@ import tilewright as tw
 from fakes.small_models import mlp
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
-from tilewright.compiler.packaging.archive import make_artifact, save_archive
+from tilewright.compiler.packaging.archive import save_archive
+from tilewright.compiler.packaging.parts import make_artifact
 from tilewright.formats.artifact import extract
 from tilewright.formats.vmfb import read_archive, verify_module
 from tilewright.runtime.session import Session

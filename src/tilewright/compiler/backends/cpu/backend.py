@@ -15,17 +15,12 @@ from tilewright.compiler.backends.backend import (
     GraphForm,
     Progress,
     Stage,
-    lowering_stage,
     route,
 )
 from tilewright.compiler.backends.cpu import compile as llvm
 from tilewright.compiler.backends.cpu.options import Options
 from tilewright.compiler.backends.cpu.version import llvm_identity
-from tilewright.compiler.backends.lane_stages import lane_stages
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.lowering.math.pieces import Means
-from tilewright.compiler.lowering.multiply_quotients import multiply_quotients
-from tilewright.compiler.printers.llvm_text.function import KernelModule, emit_kernel
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 
@@ -76,21 +71,10 @@ class CpuBackend:
         return rules.schedule(naive, machine, threads=threads, decisions=decisions)
 
     def stages(self, target: Target) -> tuple[Stage, ...]:
-        """Scheduled kernel → kernel of scalars and lanes → LLVM IR."""
-        quotients = lowering_stage(
-            "multiply-quotients",
-            "what is rounded to a short integer is not divided",
-            multiply_quotients,
-        )
-        return (
-            *lane_stages(target, Means.of(target), after_fma=[quotients]),
-            Stage(
-                "llvm",
-                "LLVM IR as the instruction selector wants it",
-                lambda kernel: emit_kernel(kernel, target),
-                _text,
-            ),
-        )
+        # Where a cache holds all kernels of a model, none goes through them.
+        from tilewright.compiler.backends.cpu.stages import stages_of  # noqa: PLC0415
+
+        return stages_of(target)
 
     def generate(
         self,
@@ -140,10 +124,6 @@ class CpuBackend:
         self, kernels: Sequence[tuple[CompiledKernel, Target]], form: str
     ) -> str:
         return llvm.joined_text(kernels, "module" if form == "ll" else "assembly")
-
-
-def _text(module: KernelModule) -> str:
-    return module.text
 
 
 BACKEND: Final[Backend] = CpuBackend()

@@ -26,7 +26,7 @@ from tilewright.compiler.backends.cpu.options import Options
 from tilewright.compiler.backends.cpu.pool import Task, generate_here, shared_pool
 from tilewright.compiler.backends.cpu.version import llvm_identity
 from tilewright.compiler.linker import link_shared
-from tilewright.compiler.printers.llvm_text.function import (
+from tilewright.compiler.printers.llvm_text.module import (
     FUNCTION_ATTRIBUTES,
     SYSTEM_TRIPLES,
     TRIPLES,

@@ -12,7 +12,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.record import record
 from tilewright.base.target import LEVELS, Target
 from tilewright.compiler.backends.backend import CompiledKernel
-from tilewright.compiler.packaging.archive import Part
+from tilewright.compiler.packaging.parts import Part
 from tilewright.formats.executable import ExportDecl
 from tilewright.formats.plan import Plan
 

@@ -11,7 +11,6 @@ import hashlib
 from typing import Final, final
 
 from tilewright.base import symbolic
-from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Space
 from tilewright.compiler.kernel.local_memory import (
@@ -23,6 +22,11 @@ from tilewright.compiler.kernel.rewrite import fixed_buffers, stores
 from tilewright.compiler.printers.llvm_text.body_summary import summarize
 from tilewright.compiler.printers.llvm_text.expressions import Expressions
 from tilewright.compiler.printers.llvm_text.first_lanes import MOST_STORES
+from tilewright.compiler.printers.llvm_text.module import (
+    FUNCTION_ATTRIBUTES,
+    TRIPLES,
+    KernelModule,
+)
 from tilewright.compiler.printers.llvm_text.registers import Registers, plan_registers
 from tilewright.compiler.printers.llvm_text.statements import Statements
 from tilewright.compiler.printers.llvm_text.types import Value, constant_text, memory_type
@@ -30,38 +34,6 @@ from tilewright.compiler.printers.llvm_text.writer import FunctionWriter
 from tilewright.formats.executable import DISPATCH_STATE, WORKGROUP_STATE
 
 _PLACEHOLDER: Final = "@tw_kernel"
-FUNCTION_ATTRIBUTES: Final = 'nounwind "no-builtins"'
-
-TRIPLES: Final = {
-    "x86_64": "x86_64-unknown-unknown-eabi-elf",
-    "aarch64": "aarch64-unknown-unknown-eabi-elf",
-    "riscv64": "riscv64-unknown-unknown-eabi-elf",
-}
-"""By architecture.  Images are ELF on every system: it is our own loader that reads them."""
-SYSTEM_TRIPLES: Final = {
-    "macos": "{arch}-apple-macosx12.0.0",
-    "windows": "{arch}-pc-windows-gnu",
-}
-"""Of the systems whose linkers take another format, Mach-O and COFF, or pass arguments in other places."""
-
-
-@final
-@record(kw_only=True)
-class KernelModule:
-    """The LLVM IR of one kernel.
-
-    Units: `local_memory_bytes` of workgroup-local memory.
-
-    Attributes:
-        symbol: the function's name, made of its content, so equal kernels share one object.
-    """
-
-    name: str
-    symbol: str
-    text: str
-    constant_count: int
-    binding_count: int
-    local_memory_bytes: int
 
 
 def emit_kernel(kernel: Kernel, target: Target) -> KernelModule:

@@ -16,9 +16,8 @@ from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import show
-from tilewright.compiler.backends.cpu import backend as cpu_backend
 from tilewright.compiler.backends.cpu import compile as compile_module
-from tilewright.compiler.backends.cpu import pool
+from tilewright.compiler.backends.cpu import pool, stages
 from tilewright.compiler.backends.cpu.backend import BACKEND
 from tilewright.compiler.kernel.ir import (
     AccessMode,
@@ -34,7 +33,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Unary,
 )
-from tilewright.compiler.printers.llvm_text.function import KernelModule
+from tilewright.compiler.printers.llvm_text.module import KernelModule
 from tilewright.formats.elf import parse_image
 from tilewright.formats.executable import QUERY_FUNCTION
 
@@ -192,7 +191,7 @@ def test_without_threads_for_workers_the_work_is_done_here(monkeypatch):
 @pytest.mark.slow
 def test_a_compilation_that_fails_leaves_the_workers_to_others(monkeypatch):
     monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", 0.0)
-    emit = cpu_backend.emit_kernel
+    emit = stages.emit_kernel
 
     def failing(kernel: Kernel, target: Target) -> KernelModule:
         if kernel.name == "k5":
@@ -202,7 +201,7 @@ def test_a_compilation_that_fails_leaves_the_workers_to_others(monkeypatch):
     workers = pool.shared_pool(2)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(cpu_backend, "emit_kernel", failing)
+            patch.setattr(stages, "emit_kernel", failing)
             with pytest.raises(InternalError, match="half way"):
                 BACKEND.generate([scaled(f"k{n}", n) for n in range(6)], HOST, jobs=2)
         assert not workers.closed
