@@ -159,7 +159,7 @@ def _packed_attention(
     q, k, v = (heads_of(e, part, heads) for part in split(e, packed, 2, sizes))
     present, held = None, call.optional(past)
     if call.flag("past_present_share_buffer") and held is not None:
-        length, rows = call.sized(past + 2, "the past")[0], k.shape[2]
+        length, rows = call.one_size(past + 2, "the past"), k.shape[2]
         present = _written(e, held, _pair(e, k, v), call.tensor(past + 2), 3)
         seen = e.slice(present, 3, 0, length + rows)
         k, v = (e.squeeze(t, (0,)) for t in split(e, seen, 0, [1, 1]))
@@ -251,7 +251,7 @@ def _decoder_attention(call: Call) -> list[Tensor | None]:
         )
     present: list[Tensor | None] = [k, v]
     if shared and call.optional(7) is not None:
-        total = call.sized(7, "the past")[0] + 1
+        total = call.one_size(7, "the past") + 1
         k, v = (e.slice(x, 2, 0, total) for x in (k, v))
     masks = [_key_mask(call, 3, (k.shape[0], k.shape[2]), q.dtype), call.optional(4)]
     held = [m for m in masks if m is not None]

@@ -5,7 +5,7 @@ import pytest
 
 from fakes import onnx_models
 from fakes.contributed import agrees, ours
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -163,6 +163,32 @@ def test_attention_writes_its_rows_into_a_cache_with_room(
     np.testing.assert_allclose(found, plain, atol=1e-5)
     np.testing.assert_allclose(cache[:, :, :, :total], longer, atol=1e-6)
     np.testing.assert_array_equal(cache[:, :, :, total:], old[:, :, :, total:])
+
+
+@pytest.mark.parametrize("constants", [(), (6,)])
+def test_a_length_below_0_is_no_place_from_the_end_of_a_cache(
+    constants: tuple[int, ...],
+) -> None:
+    arrays = [
+        floats(1, 1, 5), floats(5, 24), floats(24), None, floats(2, 1, 2, 7, 4), None,
+        np.array([-1], np.int32),
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="-1, expected at least 0"):
+        ours(
+            "Attention", arrays,
+            outputs=2, num_heads=2, past_present_share_buffer=1, constants=constants,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("constants", [(), (7,)])
+def test_neither_is_that_of_a_decoder(constants: tuple[int, ...]) -> None:
+    caches = [floats(1, 2, 7, 4) for _ in range(2)]
+    row, length = floats(1, 1, 8), np.array([-1], np.int32)
+    with pytest.raises(UserError, match="-1, expected at least 0"):
+        ours(
+            "DecoderMaskedMultiHeadAttention", [row, row, row, None, None, *caches, length],
+            outputs=3, num_heads=2, past_present_share_buffer=1, constants=constants,
+        )  # fmt: skip
 
 
 def test_a_shared_cache_whose_length_nobody_says_is_refused() -> None:
