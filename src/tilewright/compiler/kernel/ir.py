@@ -44,6 +44,10 @@ class Space(enum.Enum):
     CONSTANT = "constant"  # small read-only table inside the kernel (see `Buffer.data`)
 
 
+LOCAL_SPACES: Final = (Space.REGISTER, Space.WORKGROUP)
+"""Where temporaries of a workgroup lie, which others have their own of."""
+
+
 @final
 @record(eq=False)
 class Buffer:

@@ -48,9 +48,6 @@ from tilewright.compiler.schedule.trace import primitive
 
 E: Final = Expressions
 
-_LOCAL: Final = (ir.Space.REGISTER, ir.Space.WORKGROUP)
-"""Where temporaries of a workgroup lie."""
-
 
 @primitive
 def drop_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
@@ -178,7 +175,7 @@ class _Known:
 
 def _unobserved(known: _Known, write: Access, condition_loops: Sequence[ir.For]) -> bool:
     """Whether elements written only without the guard reach no statement that runs with it."""
-    if write.buffer.space not in _LOCAL:
+    if write.buffer.space not in ir.LOCAL_SPACES:
         return False
     own = [s for s in condition_loops if tree.reference(s.var) in write.indices]
     if not distinct(write, write, [s.var for s in own]):
@@ -291,7 +288,10 @@ class _Excluded:
         read: ir.Load,
     ) -> bool:
         """Whether a read without the guard only makes elements that are excluded, too, and unread."""
-        if not isinstance(statement, ir.Store) or statement.buffer.space not in _LOCAL:
+        if (
+            not isinstance(statement, ir.Store)
+            or statement.buffer.space not in ir.LOCAL_SPACES
+        ):
             return False
         if read.lanes != 1 or statement.value.lanes != 1 or _is_indirect(statement):
             return False

@@ -37,9 +37,7 @@ from tilewright.compiler.schedule.primitives.inlining import inline
 from tilewright.compiler.schedule.primitives.nests import largest
 from tilewright.compiler.schedule.trace import primitive
 
-_SCOPES: Final = {
-    s.value: s for s in (ir.Space.REGISTER, ir.Space.WORKGROUP, ir.Space.DEVICE)
-}
+_SCOPES: Final = {s.value: s for s in (*ir.LOCAL_SPACES, ir.Space.DEVICE)}
 
 
 def _space(name: str) -> ir.Space:

@@ -98,7 +98,7 @@ def version_by_limits(
     old = tree.find_inside(kernel, loop)
     limit = _open_size(kernel, size, ())
     names = FreshNames.of(kernel)
-    own = [b for b in kernel.locals if b.space in (ir.Space.REGISTER, ir.Space.WORKGROUP)]
+    own = [b for b in kernel.locals if b.space in ir.LOCAL_SPACES]
     known = tree.facts_at(kernel, old)
     code: list[ir.Statement] = []
     for low, high in itertools.pairwise((None, *limits, None)):
