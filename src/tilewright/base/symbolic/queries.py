@@ -37,13 +37,17 @@ def proves_less(left: Dim, right: Dim) -> bool:
     return upper is not None and upper < 0
 
 
-def proves_at_most(left: Dim, right: Dim) -> bool:
-    """Whether `left <= right` holds for every value of the symbols within their bounds."""
-    a, b = samples(left), samples(right)
-    if a and b and (a[0] > b[0] or a[1] > b[1]):
-        return False
-    upper = bounds(left - right)[1]
-    return upper is not None and upper <= 0
+def proves_at_most(value: Dim, limits: Iterable[Dim]) -> bool:
+    """Whether for one of `limits` `value <= limit` holds for every value of the symbols within their bounds."""
+    here = samples(value)
+    for limit in limits:
+        there = samples(limit)
+        if here and there and (here[0] > there[0] or here[1] > there[1]):
+            continue
+        upper = bounds(value - limit)[1]
+        if upper is not None and upper <= 0:
+            return True
+    return False
 
 
 def sampled_difference(left: Dim, right: Dim) -> Bounds | None:

@@ -144,7 +144,7 @@ def differences(facts: Iterable[Fact]) -> tuple[Dim, ...]:
 
 def is_at_most_zero(value: Dim, facts: Iterable[Dim] = ()) -> bool:
     """Whether `value <= 0` follows from bounds of symbols, or with one of `facts`, which are at most 0."""
-    return any(map(functools.partial(symbolic.proves_at_most, value), (0, *facts)))
+    return symbolic.proves_at_most(value, (0, *facts))
 
 
 def facts_of(op: str, left: Dim, right: Dim) -> tuple[Fact, ...]:

@@ -327,8 +327,8 @@ def _index(mutator: Mutator, part: Dim) -> Dim:
 
 def _indices(mutator: Mutator, part: tuple[Dim, ...]) -> tuple[Dim, ...]:
     if len(part) == 1:
-        image = _index(mutator, part[0])
-        return part if image is part[0] else (image,)
+        image = mutator.dim(part[0])
+        return part if image is part[0] or _is_same(image, part[0]) else (image,)
     images = tuple([mutator.dim(x) for x in part])
     if all(map(operator.is_, images, part)) or all(map(_is_same, images, part)):
         return part
@@ -373,3 +373,7 @@ _IMAGES_OF_STATEMENTS: Final[Mapping[Role, str]] = {
 _FIELDS: Final[dict[type[Any], Fields]] = {
     kind: Fields(kind) for kind in (*get_args(Expression), *get_args(Statement))
 }
+REBUILDERS: Final[dict[type[Any], Callable[[Mutator, Any], Any]]] = {
+    kind: fields.rebuilt for kind, fields in _FIELDS.items()
+}
+"""`Mutator.rebuilt` by class, for what asks for the image of every node."""

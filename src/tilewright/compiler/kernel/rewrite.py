@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
 from tilewright.compiler.kernel import ir
-from tilewright.compiler.kernel.fields import Mutator, dims_of, parts, payloads
+from tilewright.compiler.kernel.fields import REBUILDERS, Mutator, dims_of, parts, payloads
 from tilewright.compiler.kernel.text import expression_text
 
 _KNOWN_STATEMENTS: Final = 4096
@@ -137,7 +137,7 @@ class Rewriter(Mutator):
         known = self._memo.get(place)
         if known is not None:
             return known[1]
-        image = self.rebuilt(value)
+        image = REBUILDERS[type(value)](self, value)
         if image is not value and isinstance(image, ir.Index):
             image = _decided(image)
         if self.on_expression is not None:
@@ -147,7 +147,7 @@ class Rewriter(Mutator):
 
     def statement(self, statement: ir.Statement) -> Sequence[ir.Statement]:
         """The image of a statement, usually one."""
-        image = self.rebuilt(statement)
+        image = REBUILDERS[type(statement)](self, statement)
         if self.on_statement is None:
             return (image,)
         result = self.on_statement(image)

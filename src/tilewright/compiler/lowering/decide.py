@@ -12,7 +12,6 @@ in all lanes.  Requires: bounded symbols (`flatten`).  Called by `machine`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, final
 
@@ -67,13 +66,13 @@ def _statement(
         return _body(statement.body, known) if condition.value else ()
     said = differences(facts_where(condition))
     found = tuple(fact for fact in said if _is_fixed(fact, statement.body))
-    inside = replace(known, facts=(*known.facts, *found))
+    inside = _Known(known.loops, (*known.facts, *found), known.masks)
     return (ir.If(condition, _body(statement.body, inside)),)
 
 
 def _loop(loop: ir.For, known: _Known) -> ir.Statement:
     runs = ((loop.var.name, loop.extent),) if _is_fixed(loop.extent, loop.body) else ()
-    inside = replace(known, loops=(*known.loops, *runs))
+    inside = _Known((*known.loops, *runs), known.facts, known.masks)
     return with_inner(loop, _body(loop.body, inside))
 
 

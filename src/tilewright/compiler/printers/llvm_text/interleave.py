@@ -148,7 +148,11 @@ def _by_depth(steps: Iterable[Expression]) -> tuple[tuple[Expression, ...], ...]
     found: list[list[Expression]] = []
     depths: dict[int, int] = {}
     for step in steps:
-        depth = max((depths[id(part)] + 1 for part in parts(step)), default=0)
+        depth = 0
+        for part in parts(step):
+            below = depths[id(part)]
+            if below >= depth:
+                depth = below + 1
         depths[id(step)] = depth
         if depth == len(found):
             found.append([])
