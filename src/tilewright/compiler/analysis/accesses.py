@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, final
 
-from tilewright.base import symbolic
+from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import ir
@@ -163,7 +163,9 @@ _SAYS: Final[Mapping[str, Callable[[Dim, Dim], tuple[Fact, ...]]]] = {
 
 
 def index_sides(condition: ir.Compare) -> tuple[Dim, Dim] | None:
-    """Both sides of a comparison of indices that no memory decides."""
+    """Both sides of a comparison of indices that no memory decides, and that no index is too large for."""
+    if condition.left.dtype is not dtypes.i64:
+        return None
     sides: list[Dim] = []
     for side in (condition.left, condition.right):
         if isinstance(side, ir.Index) and side.lanes == 1:

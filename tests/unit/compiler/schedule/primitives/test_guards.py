@@ -369,6 +369,21 @@ def test_a_guard_that_another_decides_is_opened_or_left_out() -> None:
         assert_same(before, after, {"n": count})
 
 
+def test_a_test_of_numbers_of_few_bits_stays() -> None:
+    """A size of 200 is below 0 in eight bits."""
+    size = symbol("n", 0)
+    b = KernelBuilder("k", list(symbolic.symbols(size)))
+    x, y = b.parameter("x", f32, (size,)), b.result("y", f32, (size,))
+    with b.when(b.ge(b.index(size), 8)), b.nest((size,), ("i",)) as (i,):
+        b.store(y, (i,), b.load(x, (i,)))
+        with b.when(b.lt(b.index(size, dtypes.i8), 0)):
+            b.store(y, (i,), 1)
+    before = b.build()
+    after = settle_tests(before, "i")
+    for count in (7, 8, 127, 128, 200):
+        assert_same(before, after, {"n": count})
+
+
 Test = Callable[[KernelBuilder, Dim, Dim], Expression]
 
 
