@@ -305,9 +305,10 @@ class ColumnsSite:
         (row, channel), top, along = tile, lines[0], lines[-1]
         short: list[Piece] = []
         try:
-            short += self._earlier(top, channel, self.inner.extent, row)
+            # Neighbours first: rows that fill no vector have as many of them side by side.
             if beside and top != along and not isinstance(beside.extent, int):
                 short += self._earlier(top, row, beside.extent, row)
+            short += self._earlier(top, channel, self.inner.extent, row)
         except ScheduleError as error:
             s.kernel = before
             s.note(f"columns: no tile begins earlier: {error.message}")
