@@ -218,9 +218,11 @@ def overlap(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     begun = f"{loop}~"
     each = {old.var.name: symbolic.symbol(begun) - rest}
     body = substitute(_without(old.body, condition), each)
-    path = [s for s in tree.path_inside(runs, old) if isinstance(s, ir.If)]
-    asked = {s.name for x in path for s in expression_symbols(x.condition)}
-    if runs.var.name in asked | {s.name for s in body_symbols(body)}:
+    between = tree.path_inside(runs, old)
+    conditions = (x.condition for x in between if isinstance(x, ir.If))
+    used = {s.name for x in conditions for s in expression_symbols(x)}
+    used |= symbolic.names_in(x.extent for x in between if isinstance(x, ir.For))
+    if runs.var.name in used | {s.name for s in body_symbols(body)}:
         raise ScheduleError(f"runs of '{loop}' differ in more than where they begin")
     start = symbolic.minimum(rest, limit - old.extent)
     body = substitute(body, {begun: start + tree.reference(old.var)})
