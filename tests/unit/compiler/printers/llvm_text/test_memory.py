@@ -266,9 +266,10 @@ def test_a_symbolic_row_stride_gathers_columns():
 def test_rows_an_open_distance_apart_share_what_loops_move(size: int) -> None:
     n = symbol("n", 1)
     hidden = 'call ptr asm ""'
-    for extent, count in ((n, 2), (size, 0)):
+    no_step = symbolic.minimum(j, n - 1)
+    for extent, at, count in ((n, i, 2), (n, no_step, 2), (size, i, 0)):
         x, out = Buffer("x", f32, (4, extent, 3)), Buffer("out", f32, (4, extent, 3))
-        rows = [Store(out, (row, i, j), Load(x, (3 - row, i, j))) for row in range(4)]
+        rows = [Store(out, (row, at, j), Load(x, (3 - row, at, j))) for row in range(4)]
         dims = (Symbol("n", 1),) if extent is n else ()
         kernel = kernel_of((x, out), (loop("i", extent, loop("j", 3, *rows)),), dims=dims)
         array = numbers(12 * size).reshape(4, size, 3)
