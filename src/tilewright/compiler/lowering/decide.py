@@ -78,11 +78,11 @@ def _loop(loop: ir.For, known: _Known) -> ir.Statement:
 
 def _is_fixed(dim: Dim, body: Sequence[ir.Statement]) -> bool:
     """Whether `dim` is the same all through `body`: it may stand in memory."""
-    parts = tuple(payloads(dim))
-    if not parts:
+    if isinstance(dim, int) or not dim.opaques:
         return True
     written = buffers_written(body)
-    return not any(load.buffer in written for part in parts for load in loads(part))
+    read = (load.buffer for part in payloads(dim) for load in loads(part))
+    return written.keys().isdisjoint(read)
 
 
 # --- conditions --------------------------------------------------------------------------------

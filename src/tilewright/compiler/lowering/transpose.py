@@ -22,7 +22,7 @@ from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.rewrite import (
     Rewriter,
     lane_index,
-    subexpressions,
+    loads_below,
     with_body,
 )
 
@@ -89,19 +89,19 @@ def _families(body: Sequence[ir.Statement]) -> list[Family]:
 def _strided(body: Sequence[ir.Statement]) -> Iterator[tuple[ir.Load, Place]]:
     """Unmasked loads whose lanes lie further apart than a vector is long, and where they lie."""
     roots = [statement.value for statement in body if isinstance(statement, ir.Store)]
-    for part in subexpressions(*roots):
+    found = [load for root in roots for load in loads_below(root)]
+    for load in dict.fromkeys(found):
         if (
-            isinstance(part, ir.Load)
-            and part.lanes > 2
-            and part.mask is None
-            and part.lanes & (part.lanes - 1) == 0
-            and part.buffer.space is not ir.Space.REGISTER
-            and part.dtype.bits >= 8
-            and not part.dtype.is_bool
+            load.lanes > 2
+            and load.mask is None
+            and load.lanes & (load.lanes - 1) == 0
+            and load.buffer.space is not ir.Space.REGISTER
+            and load.dtype.bits >= 8
+            and not load.dtype.is_bool
         ):
-            place = _place(part)
+            place = _place(load)
             if place is not None:
-                yield part, place
+                yield load, place
 
 
 def _place(load: ir.Load) -> Place | None:

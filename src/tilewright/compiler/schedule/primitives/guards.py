@@ -34,10 +34,10 @@ from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
     expression_symbols,
     loads,
+    loads_below,
     loops,
     map_body,
     only_statement,
-    subexpressions,
     substitute_dim,
     substitute_expression,
 )
@@ -74,7 +74,7 @@ def drop_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
 
 
 def _droppable(kernel: ir.Kernel, guard: ir.If) -> bool:
-    if any(isinstance(v, ir.Load) for v in subexpressions(guard.condition)):
+    if loads_below(guard.condition):
         return False
     around = tree.enclosing_loops(kernel, guard)
     users = accesses(guard.body)
@@ -128,7 +128,7 @@ def _admitted_anyway(
     path = tree.path_to(kernel.body, guard) or ()
     others = [s.condition for s in path if isinstance(s, ir.If) and s is not guard]
     for condition in (*others, *access.guards):
-        if any(isinstance(v, ir.Load) for v in subexpressions(condition)):
+        if loads_below(condition):
             return False
         if tested & {s.name for s in expression_symbols(condition)}:
             return False
@@ -360,7 +360,7 @@ def sink_guards(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         inner = only_statement(statement.body)
         if not isinstance(inner, ir.For):
             return statement
-        if any(isinstance(v, ir.Load) for v in subexpressions(statement.condition)):
+        if loads_below(statement.condition):
             return statement
         moved = sink(ir.If(statement.condition, inner.body))
         return tree.with_inner(inner, (moved,))
