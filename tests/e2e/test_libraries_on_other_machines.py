@@ -9,9 +9,7 @@ sources, which are linked into the program.  The C library of those machines com
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,14 +18,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from fakes.cross_machines import SYSTEM_ROOTS, cross_compiler, emulator
 from tilewright.api.model import Model
 from tilewright.formats.tensor_spec import TensorSpec
 
 MODELS = Path(__file__).parents[2] / "build" / "models"
-SYSTEM_ROOTS = {
-    "aarch64": Path("/usr/aarch64-linux-gnu"),
-    "riscv64": Path("/usr/riscv64-linux-gnu"),
-}
 CLIENT = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,11 +108,6 @@ int main(int argc, char** argv) {
 Arrays = Mapping[str, np.ndarray]
 
 
-def zig(arch: str) -> list[str]:
-    """A compiler for Linux with glibc on another processor."""
-    return [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-linux-gnu"]
-
-
 def link_shared(folder: Path) -> list[str]:
     return ["client.c", "-L.", "-l:net.so", "-Wl,-rpath,$ORIGIN"]
 
@@ -167,15 +157,10 @@ def run_elsewhere(
     model: Model, arch: str, form: str, inputs: Arrays, folder: Path
 ) -> list[np.ndarray]:
     """The results of a library on another processor."""
-    emulator = shutil.which(f"qemu-{arch}")
-    if emulator is None:
-        pytest.skip(f"qemu-{arch} is not installed")
-    if not SYSTEM_ROOTS[arch].exists():
-        pytest.skip(f"the C library of {arch} is not installed")
-    pytest.importorskip("ziglang")
+    started, compiler = emulator(arch), cross_compiler(arch)
     model.export_library(folder / form, name="net", header=folder / "net.h")
     (folder / "client.c").write_text(CLIENT)
-    command = [*zig(arch), *FORMS[form](folder), "-pthread", "-o", "client"]
+    command = [*compiler, *FORMS[form](folder), "-pthread", "-o", "client"]
     subprocess.run(command, cwd=folder, check=True)
     extents = [str(extent) for array in inputs.values() for extent in array.shape]
     given = [f"in_{index}" for index in range(len(inputs))]
@@ -183,7 +168,7 @@ def run_elsewhere(
     for file, array in zip(given, inputs.values(), strict=True):
         np.ascontiguousarray(array).tofile(folder / file)
     done = subprocess.run(
-        [emulator, "-L", str(SYSTEM_ROOTS[arch]), "client", *extents, *given, *made],
+        [*started, "client", *extents, *given, *made],
         cwd=folder, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)

@@ -21,32 +21,49 @@ from tilewright.runtime.loaders.embedded_elf import image_layout
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "native"
 PROGRAM = ROOT / "tests" / "unit" / "runtime" / "loaders" / "cross_host.c"
+SYSTEM_ROOTS = {
+    "aarch64": Path("/usr/aarch64-linux-gnu"),
+    "riscv64": Path("/usr/riscv64-linux-gnu"),
+}
+"""Where Debian's packages `libc6-arm64-cross` and `libc6-riscv64-cross` have the C library of a machine."""
 
 
 def cross_compiler(machine: str) -> list[str]:
-    """The command of a compiler for that machine.  Skips the test where there is none."""
+    """The command of a compiler for that machine, with its C library.  Skips the test where there is none.
+
+    ziglang compiles at their first use what it has as sources only, for a minute of a processor each: a C library that is
+    linked statically, and what sanitizers call.  So programs are linked to the C library that `emulator` runs them with.
+    """
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed (extra 'cross')")
-    return [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-musl"]
+    command = [sys.executable, "-m", "ziglang", "cc", "-fno-sanitize=undefined"]
+    return [*command, "-target", f"{machine}-linux-gnu"]
+
+
+def emulator(machine: str) -> list[str]:
+    """The command that runs a program for that machine.  Skips the test where there is none."""
+    if machine == describe().arch:
+        return []
+    found = shutil.which(f"qemu-{machine}")
+    if found is None:
+        pytest.skip(f"qemu-{machine} is not installed (Debian: qemu-user)")
+    if not SYSTEM_ROOTS[machine].exists():
+        pytest.skip(f"the C library of {machine} is not installed (Debian: libc6-*-cross)")
+    return [found, "-L", str(SYSTEM_ROOTS[machine])]
 
 
 def host_program(machine: str, folder: Path) -> list[str]:
     """The command that runs the host program on that machine."""
-    if machine == describe().arch:
-        emulator: list[str] = []
-    elif found := shutil.which(f"qemu-{machine}") or shutil.which(f"qemu-{machine}-static"):
-        emulator = [found]
-    else:
-        pytest.skip(f"qemu-{machine} is not installed (Debian: qemu-user)")
+    started = emulator(machine)
     program = folder / "host"
     command = [
-        *cross_compiler(machine), "-static",
+        *cross_compiler(machine),
         "-std=gnu11", "-O1", f"-I{NATIVE / 'include'}", str(PROGRAM),
         str(NATIVE / "src" / "image.c"), "-o", str(program),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    return [*emulator, str(program)]
+    return [*started, str(program)]
 
 
 def run(

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -146,19 +147,42 @@ def test_the_same_sources_give_the_same_bytes_in_every_folder(tmp_path: Path) ->
     assert made[0] == made[1]
 
 
-def test_objects_of_zig_carry_nothing_for_debuggers(source: Path, tmp_path: Path) -> None:
-    said = tmp_path / "words"
-    driver = tmp_path / "zig"
+@pytest.fixture
+def driver(tmp_path: Path) -> Path:
+    """A compiler with the name of Zig that makes an empty file, and keeps the words of its last call in `words` beside it."""
+    said, driver = tmp_path / "words", tmp_path / "zig"
     driver.write_text(
         f'#!/bin/sh\necho "$@" > {said}\nwhile [ "$1" != -o ]; do shift; done; : > "$2"\n'
     )
     driver.chmod(0o755)
+    return driver
+
+
+def test_objects_of_zig_carry_nothing_for_debuggers(
+    source: Path, driver: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "made"
     folder.mkdir()
     zig = Toolchain(command=(str(driver), "cc"), arch=HOST.arch, os=HOST.os)
     zig.compile([source], folder, ["-g"])
-    words = said.read_text().split()
+    words = (tmp_path / "words").read_text().split()
     assert words.index("-g0") < words.index("-g"), "who asks for them gets them"
+
+
+@pytest.mark.parametrize("link", [Toolchain.link_shared, Toolchain.link_executable])
+def test_zig_links_nothing_of_sanitizers(
+    driver: Path, tmp_path: Path, link: Callable[..., None]
+) -> None:
+    """It would compile that first; only where no level of optimization is said."""
+    zig = Toolchain(command=(str(driver), "cc"), arch=HOST.arch, os=HOST.os)
+    link(zig, tmp_path / "out", ["a.o"], ["-O0"])
+    words = (tmp_path / "words").read_text().split()
+    assert words.index("-O2") < words.index("-O0"), "who wants another level gets it"
+    system = Toolchain(
+        command=(str(driver.rename(tmp_path / "cc")),), arch=HOST.arch, os=HOST.os
+    )
+    link(system, tmp_path / "out", ["a.o"])
+    assert "-O2" not in (tmp_path / "words").read_text().split()
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 HERE = Path(__file__).resolve().parent
 ARCHIVES = HERE.parents[2] / "golden" / "archives"
 MACHINES = ("aarch64", pytest.param("riscv64", marks=pytest.mark.nightly))
-pytestmark = pytest.mark.slow  # the first use of the cross compiler takes half a minute
+pytestmark = pytest.mark.slow  # needs a cross compiler and an emulator
 
 
 @pytest.fixture(scope="module", params=MACHINES)

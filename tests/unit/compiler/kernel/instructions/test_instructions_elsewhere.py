@@ -20,7 +20,7 @@ from tilewright.compiler.printers.c_text.function import FLAGS, emit_kernel, fil
 from tilewright.compiler.printers.llvm_text.function import emit_kernel as llvm_kernel
 from tilewright.compiler.schedule.primitives import tensorize
 
-pytestmark = pytest.mark.slow  # the first use of the cross compiler takes half a minute
+pytestmark = pytest.mark.slow  # needs a cross compiler and an emulator
 
 NAMES = (
     "sdot",
