@@ -5,8 +5,8 @@ Shape-like operands that a case feeds as inputs are fixed to their recorded valu
 because a compiled model must know its shapes up to dynamic dimensions.
 
 The node cases come from the files of `onnx.backend.test.case.node`, which compute every case when they are imported, seven
-seconds in all.  `golden/onnx/node_cases.txt` says which file makes which case, so that naming the cases imports none
-and taking one imports one.  For another version of onnx:
+seconds in all.  `golden/onnx/node_cases.txt` says which file makes which case, with a star behind those that have more than
+numeric tensors, so that naming the cases imports none and taking one imports one.  For another version of onnx:
 
     python tests/fakes/onnx_suite.py
 """
@@ -123,6 +123,14 @@ def _quietly() -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class ListedCase:
+    """What is known of a node case before it is imported: the file of onnx that makes it, and what it computes with."""
+
+    file: str
+    is_tensors_only: bool
+
+
 def _import_node_cases(module: str) -> dict[str, Any]:
     """The cases that the import of one of onnx's files adds."""
     made = importlib.import_module(_NODE)._NodeTestCases
@@ -132,33 +140,40 @@ def _import_node_cases(module: str) -> dict[str, Any]:
     return {case.name: case for case in made[before:]}
 
 
-def made_node_cases() -> dict[str, str]:
-    """Every node case with the file that makes it, from all files; in a process that imported none before."""
+def made_node_cases() -> dict[str, ListedCase]:
+    """Every node case, from all files; in a process that imported none before."""
     package = importlib.import_module(_NODE)
     found = {}
     for module in pkgutil.walk_packages(package.__path__, f"{_NODE}."):
-        name = module.name.removeprefix(f"{_NODE}.")
-        found |= dict.fromkeys(_import_node_cases(name), name)
+        file = module.name.removeprefix(f"{_NODE}.")
+        for name, raw in _import_node_cases(file).items():
+            is_tensors_only = all(case.is_tensors_only for case in _cases(name, raw))
+            found[name] = ListedCase(file, is_tensors_only)
     return found
 
 
-def as_listed(files: Mapping[str, str]) -> str:
+def as_listed(listed: Mapping[str, ListedCase]) -> str:
     """The text of the list: the version of onnx, then a line for each file."""
     lines = {}
-    for case, module in sorted(files.items()):
-        lines.setdefault(module, [f"{module}:"]).append(case)
+    for name, case in sorted(listed.items()):
+        word = name if case.is_tensors_only else f"{name}*"
+        lines.setdefault(case.file, [f"{case.file}:"]).append(word)
     rows = (" ".join(words) for _, words in sorted(lines.items()))
     return "\n".join((f"onnx {onnx.__version__}", *rows, ""))
 
 
 @functools.cache
-def node_case_files() -> dict[str, str]:
-    """Every node case with the file of onnx that makes it; the list's, if it is of this version."""
+def listed_node_cases() -> dict[str, ListedCase]:
+    """Every node case; the list's, if it is of this version."""
     version, *lines = LISTED_CASES.read_text(encoding="utf-8").splitlines()
     if version != f"onnx {onnx.__version__}":
         return made_node_cases()
     rows = (line.split(": ", 1) for line in lines)
-    return {case: module for module, words in rows for case in words.split()}
+    return {
+        word.rstrip("*"): ListedCase(file, not word.endswith("*"))
+        for file, words in rows
+        for word in words.split()
+    }
 
 
 _NODE_CASES: dict[str, Any] = {}
@@ -167,7 +182,7 @@ _NODE_CASES: dict[str, Any] = {}
 def _node_case(name: str) -> Any:
     if name not in _NODE_CASES:
         # What is imported already, by another file or for another list, is there, too.
-        _import_node_cases(node_case_files()[name])
+        _import_node_cases(listed_node_cases()[name].file)
         made = importlib.import_module(_NODE)._NodeTestCases
         _NODE_CASES.update((case.name, case) for case in made[len(_NODE_CASES) :])
     return _NODE_CASES[name]
@@ -187,12 +202,22 @@ def raw_case(kind: str, name: str) -> Any:
 
 def names(kind: str) -> list[str]:
     """The cases of one kind."""
-    return sorted(node_case_files() if kind == "node" else _cases_of_files(kind))
+    return sorted(listed_node_cases() if kind == "node" else _cases_of_files(kind))
+
+
+def is_tensors_only(kind: str, name: str) -> bool:
+    """Whether a case computes with numeric tensors alone; of a node case nothing is imported."""
+    if kind == "node":
+        return listed_node_cases()[name].is_tensors_only
+    return all(case.is_tensors_only for case in cases(kind, name))
 
 
 def cases(kind: str, name: str) -> list[Case]:
     """All recorded data sets of one case."""
-    raw = raw_case(kind, name)
+    return _cases(name, raw_case(kind, name))
+
+
+def _cases(name: str, raw: Any) -> list[Case]:
     model = raw.model
     if model is None:
         model = onnx.load(Path(raw.model_dir) / "model.onnx")
