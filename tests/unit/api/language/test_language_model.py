@@ -20,6 +20,7 @@ from fakes.small_models import mlp
 from tilewright.api.language import language_model
 from tilewright.api.language.language_model import LanguageModel
 from tilewright.api.language.sampling import GREEDY, Sampling
+from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import ArchiveError, InputError, ModelError, UserError
 from tilewright.compiler.frontends.gguf import load
@@ -39,7 +40,18 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(path: Path) -> LanguageModel:
-    return LanguageModel(path, cache=False)
+    with knobs.override(cache_dir=path.parent / "cache", cache="1"):
+        return LanguageModel(path)
+
+
+@pytest.fixture
+def kernels(model: LanguageModel, path: Path, tmp_path: Path, monkeypatch: Any) -> Path:
+    """A cache that has the kernels of the model, and no programs."""
+    assert model.tokenizer, "it is compiled now"
+    folder, no_programs = tmp_path / "cache", shutil.ignore_patterns("models*")
+    shutil.copytree(path.parent / "cache", folder, ignore=no_programs)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(folder))
+    return folder
 
 
 def test_greedy_text_is_that_of_the_reference(model: LanguageModel) -> None:
@@ -262,11 +274,10 @@ def test_what_there_is_no_room_for_is_an_error(model: LanguageModel) -> None:
 
 
 def test_compiled_programs_are_found_again(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     first = LanguageModel(path).generate("the", tokens=5, sampling=GREEDY)
-    (folder,) = [f for store in tmp_path.glob("models*") for f in store.iterdir()]
+    (folder,) = [f for store in kernels.glob("models*") for f in store.iterdir()]
     # Both programs read the same weights: packed once, little is said twice.
     assert (folder / "weights.irpa").stat().st_size < 2 * path.stat().st_size
     assert sorted(f.name for f in folder.iterdir()) == [
@@ -283,9 +294,8 @@ def test_compiled_programs_are_found_again(
 
 
 def test_a_disk_that_takes_no_programs_does_not_keep_a_model_from_speaking(
-    model: LanguageModel, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: LanguageModel, path: Path, kernels: Path
 ) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
@@ -296,17 +306,16 @@ def test_a_disk_that_takes_no_programs_does_not_keep_a_model_from_speaking(
     assert any("/models" in str(each.message) for each in said)
     options: Any = {"tokens": 5, "sampling": GREEDY}
     assert unkept.generate("the", **options) == model.generate("the", **options)
-    assert not [f for store in tmp_path.glob("models*") for f in store.iterdir()]
+    assert not [f for store in kernels.glob("models*") for f in store.iterdir()]
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", ["file", "link to nowhere", "pipe", "cut", "foreign"])
 def test_what_is_no_program_in_the_cache_is_replaced(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+    path: Path, kernels: Path, damage: str
 ) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     first = LanguageModel(path).generate("the", tokens=3, sampling=GREEDY)
-    (folder,) = [f for store in tmp_path.glob("models*") for f in store.iterdir()]
+    (folder,) = [f for store in kernels.glob("models*") for f in store.iterdir()]
     if damage == "cut":
         (folder / "next.vmfb").write_bytes((folder / "next.vmfb").read_bytes()[:-100])
     elif damage == "foreign":
