@@ -52,6 +52,7 @@ test-slow: $(SLOW) models-of-tests ## Only what make test leaves out, without th
 	$(PYTEST) -m "(slow or needs_torch) and not nightly"
 
 test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/keras $(STAMPS)/interop $(STAMPS)/cross $(STAMPS)/classical $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX, models of Keras
+	$(PY) benchmarks/models/export.py $(MODELS)/families --families
 	$(PYTEST) -m nightly --hypothesis-profile=nightly
 	$(PYTEST) -m "not nightly" --hypothesis-profile=nightly $(PROPERTIES)
 

@@ -127,7 +127,7 @@ def results_of(model: Model, inputs: Arrays) -> list[np.ndarray]:
     return list(found) if isinstance(found, tuple) else [found]
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["so", "program"])
 def test_a_small_model_gives_the_same_bits_in_every_form(form: str, tmp_path: Path) -> None:
     model = tw.compile(small_models.scale_and_shift())

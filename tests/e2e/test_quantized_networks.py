@@ -34,7 +34,7 @@ def error(actual: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_quantized_network_is_as_its_nodes_say(

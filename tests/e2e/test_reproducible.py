@@ -29,7 +29,10 @@ for suffix in suffixes.split():
     else:
         tw.build(source, jobs=int(jobs), levels=levels).export_library(target)
 """
-LIBRARIES = ".so .o .a .tar"
+LIBRARIES = [
+    pytest.param(".so .a", marks=pytest.mark.slow),
+    pytest.param(".o .tar", marks=pytest.mark.nightly),  # of the same objects
+]
 TEXTS_AND_PROGRAM = ".c .ll .s -program"
 
 
@@ -155,9 +158,9 @@ def test_models_of_open_sizes_and_several_levels_too(tmp_path: Path) -> None:
     check(mlp("batch"), tmp_path / "levels", ".vmfb", "v2 v3 v4")
 
 
-@pytest.mark.slow
-def test_the_same_model_becomes_the_same_libraries(tmp_path: Path) -> None:
-    check(mlp(), tmp_path, LIBRARIES)
+@pytest.mark.parametrize("suffixes", LIBRARIES)
+def test_the_same_model_becomes_the_same_libraries(tmp_path: Path, suffixes: str) -> None:
+    check(mlp(), tmp_path, suffixes)
 
 
 @pytest.mark.nightly

@@ -114,7 +114,7 @@ def compare(
             np.testing.assert_array_equal(got, want, err_msg=f"output {position}")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("name", "dtype"), everything())
 def test_a_network_computes_the_same_in_every_type(
     name: str, dtype: str, tmp_path: Path
@@ -144,7 +144,7 @@ def _copy_weights(source: onnx.ModelProto, target: onnx.ModelProto) -> None:
         wide.CopyFrom(numpy_helper.from_array(array, wide.name))
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(23)
 @pytest.mark.parametrize("opt_level", [0, 1, 2])
 @pytest.mark.parametrize("dtype", FROM_EVALUATOR)
 @pytest.mark.parametrize("name", NETWORKS)

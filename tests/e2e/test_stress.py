@@ -304,11 +304,14 @@ def finish(process: subprocess.Popen[str], seconds: int = 120) -> str:
     return output
 
 
-FULL = pytest.param(8, 20_000, 3000, marks=pytest.mark.slow, id="full")
-CALL_COUNTS = [pytest.param(8, 200, 120, id="short"), FULL]
+CALL_COUNTS = [
+    pytest.param(8, 200, 120, id="short"),
+    pytest.param(8, 6000, 1000, marks=pytest.mark.slow, id="full"),
+    pytest.param(8, 20_000, 3000, marks=pytest.mark.nightly, id="long"),
+]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("threads", "calls", "seconds"), CALL_COUNTS)
 @pytest.mark.parametrize("sharing", ["shared", "separate"])
 @pytest.mark.parametrize("engine", ENGINES)
@@ -336,9 +339,14 @@ def test_forks_in_the_middle_leave_parent_and_child_at_work(
     finish(start(FORKS, folder / "small.vmfb", engine, forks), 120 + 5 * forks)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
-    "times", [2, pytest.param(50, marks=pytest.mark.slow)], ids=["short", "full"]
+    "times",
+    [
+        pytest.param(2, id="short"),
+        pytest.param(15, marks=pytest.mark.slow, id="full"),
+        pytest.param(50, marks=pytest.mark.nightly, id="long"),
+    ],
 )
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ctrl_c_ends_a_call_and_the_session_goes_on(
@@ -363,9 +371,14 @@ def test_a_signal_handler_may_call_a_session_whatever_it_interrupts(
     finish(start(HANDLER, tmp_path / "dynamic.vmfb", engine), 60)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
-    "count", [8, pytest.param(200, marks=pytest.mark.slow)], ids=["short", "full"]
+    "count",
+    [
+        pytest.param(8, id="short"),
+        pytest.param(60, marks=pytest.mark.slow, id="full"),
+        pytest.param(200, marks=pytest.mark.nightly, id="long"),
+    ],
 )
 @pytest.mark.parametrize("engine", ENGINES)
 def test_calls_and_sessions_come_and_go_in_flat_memory(

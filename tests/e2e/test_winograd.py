@@ -76,7 +76,7 @@ def test_few_digits_are_lost_beside_the_direct_sum(size: int, groups: int) -> No
     assert winograd < 4 * direct
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("target", ["x86_64-v2", "x86_64-v3", "host"])
 @pytest.mark.parametrize(
     ("shape", "filters", "groups", "pads"),

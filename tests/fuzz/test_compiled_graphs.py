@@ -50,7 +50,7 @@ def test_a_compiled_graph_agrees_with_the_evaluator(
 
 @pytest.mark.slow
 @hypothesis.given(*GRAPHS)
-@hypothesis.settings(SAME_GRAPHS, max_examples=60)
+@hypothesis.settings(SAME_GRAPHS, max_examples=24)
 def test_more_compiled_graphs_agree_with_the_evaluator(
     graph: Graph, opt_level: int, threads: int
 ) -> None:

@@ -81,8 +81,8 @@ def test_a_model_damaged_in_many_ways_is_refused_or_runs(
     ("first", "count"),
     [
         (0, 4),
-        pytest.param(4, 26, marks=pytest.mark.slow),
-        pytest.param(30, 34, marks=pytest.mark.nightly),
+        pytest.param(4, 12, marks=pytest.mark.slow),
+        pytest.param(16, 48, marks=pytest.mark.nightly),
     ],
 )
 def test_a_damaged_model_with_control_flow_is_refused_or_runs(

@@ -32,7 +32,7 @@ NAMES = [
     pytest.param(n, marks=pytest.mark.needs_torch if n.startswith("torch") else ())
     for n in SAMPLES
 ]
-STRIDE = 15
+STRIDE = 26
 
 
 def check(sample: Sample) -> None:

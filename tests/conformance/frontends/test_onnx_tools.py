@@ -132,7 +132,7 @@ def test_weights_quantized_ahead_inputs_on_the_fly(tmp_path: Path) -> None:
 FORMS = [("QDQ", "QUInt8"), ("QDQ", "QInt8"), ("QDQ", "QInt16"), ("QOperator", "QUInt8")]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("form", "kind"), FORMS)
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_images_quantized_by_what_was_seen(

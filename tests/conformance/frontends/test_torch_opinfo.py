@@ -66,6 +66,7 @@ def test_no_sample_is_wrong(name: str) -> None:
     assert any(word == "right" for word, _ in found[0]) != (name == "linalg.ldl_factor")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", COMPILED)
 def test_machine_code_gives_what_torch_gives(name: str) -> None:
     info = info_of(name)

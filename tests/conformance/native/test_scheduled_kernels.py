@@ -70,7 +70,7 @@ def test_scheduled_code_agrees_with_the_oracle(row: OpDecl) -> None:
     check(row, found, Target.host(), special=True)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(11)
 @by_op
 def test_scheduled_code_with_symbolic_sizes_agrees_with_the_oracle(row: OpDecl) -> None:
     found = kernel_cases(row, dynamic=True, every_type=False)
@@ -78,7 +78,7 @@ def test_scheduled_code_with_symbolic_sizes_agrees_with_the_oracle(row: OpDecl) 
     check(row, found[::4], Target.host())
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(19)
 @by_op
 def test_other_scheduled_code_with_symbolic_sizes_agrees_too(row: OpDecl) -> None:
     found = kernel_cases(row, dynamic=True, every_type=False)

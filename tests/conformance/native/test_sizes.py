@@ -95,6 +95,7 @@ def test_kernels_for_one_size_are_right(name: str) -> None:
     check_static(SWEEPS[name], HOST, dtypes.f32, drawn(name, 2, seed=1))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.skipif(V3 not in targets_here(), reason="runs code for AVX2")
 @pytest.mark.parametrize("name", ["log_softmax", "layer_norm", "rms_norm"])
 def test_rows_of_16_bits_are_right_around_whole_vectors_of_both_widths(name: str) -> None:

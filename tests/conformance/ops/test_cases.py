@@ -62,7 +62,7 @@ def by_op(rows: Iterable[OpDecl]) -> list[Any]:
     ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.thinned(31)
 @pytest.mark.parametrize("row", by_op(r for r in catalogue.all_ops() if r.cases))
 def test_the_kernel_of_every_case_agrees_with_the_oracle(row: OpDecl):

@@ -72,7 +72,7 @@ def check(naive: Kernel) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS[::4], ids=lambda row: row.name)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_kernels_of_an_op_come_back_from_their_text(row: OpDecl) -> None:
     for kernel in naive_kernels(row, 1):
         check(kernel)

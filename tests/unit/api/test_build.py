@@ -263,6 +263,7 @@ def test_weights_appear_with_their_archive_or_not_at_all(
     assert {path.name for path in tmp_path.iterdir()} == {"net.vmfb", weights}
 
 
+@pytest.mark.slow  # compiles the core for a linker that fails
 def test_weights_appear_with_their_library_or_not_at_all(
     factory: Factory, tmp_path: Path
 ) -> None:

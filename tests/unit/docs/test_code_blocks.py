@@ -73,7 +73,7 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_the_blocks_of_a_page_run(
     page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

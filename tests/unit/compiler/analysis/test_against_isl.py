@@ -69,7 +69,12 @@ def test_no_claim_for_any_size_of_many_kernels_is_wrong(size: Symbol | None) -> 
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(40), pytest.param(range(3000, 4000), marks=pytest.mark.slow)]
+    "seeds",
+    [
+        range(40),
+        pytest.param(range(3000, 3400), marks=pytest.mark.slow),
+        pytest.param(range(3400, 4000), marks=pytest.mark.nightly),
+    ],
 )
 def test_footprints_hold_all_elements_that_are_touched(seeds: range) -> None:
     total, exact, close = 0, 0, 0

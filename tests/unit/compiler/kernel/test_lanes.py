@@ -65,7 +65,8 @@ def compared(
 
 
 @needs_x86
-@pytest.mark.thinned(5)
+@pytest.mark.sampled(5)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("stride", [-2, -1, 1, 2, 3, 1 << 30])
 @pytest.mark.parametrize("size", [0, 5])

@@ -53,12 +53,12 @@ def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> No
         pytest.param(
             ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"],
             [],
-            marks=pytest.mark.slow,
+            marks=pytest.mark.nightly,
         ),
         # The allocator of the address sanitizer keeps its locks over a fork (up to GCC 14), so that a child
         # waits for ever where another thread was just allocating.
         pytest.param(
-            ["-O1", "-g", "-fsanitize=address", "-fno-sanitize-recover=all"],
+            ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
             ["--no-fork"],
             marks=pytest.mark.slow,
         ),
@@ -67,7 +67,7 @@ def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> No
             ["-O1", "-g", "-fsanitize=thread"], ["--no-fork"], marks=pytest.mark.slow
         ),
     ],
-    ids=["plain", "undefined", "address", "thread"],
+    ids=["plain", "undefined", "address, undefined", "thread"],
 )
 def test_the_core_holds_its_promises(
     compiler: list[str], tmp_path: Path, flags: list[str], arguments: list[str]

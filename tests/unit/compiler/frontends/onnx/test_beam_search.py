@@ -81,7 +81,7 @@ def agree(
     return found
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize(("beams", "texts"), [(1, 1), (2, 1), (3, 2), (4, 4)])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_best_texts_of_all_beams_are_found(seed: int, beams: int, texts: int) -> None:

@@ -191,7 +191,8 @@ def test_weights_that_a_leaf_says_twice(targets: int) -> None:
           target_weights=RNG.normal(0, 1, len(ids)).tolist())  # fmt: skip
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize(
     ("targets", "said"),

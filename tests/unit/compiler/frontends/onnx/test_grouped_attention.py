@@ -217,7 +217,7 @@ def test_the_number_of_keys_may_be_data(name: str) -> None:
     check(arrays, constant=False, **options)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FORMS)
 def test_what_is_compiled_agrees_too(name: str) -> None:
     arrays, options = FORMS[name]

@@ -417,6 +417,7 @@ def test_types_of_many_parts_are_read() -> None:
     assert len(module.functions["f"].type.inputs) == 2
 
 
+@pytest.mark.slow
 def test_the_time_for_a_text_grows_with_its_length() -> None:
     """Each list looked at a copy of the rest, each section at the lines before it."""
 

@@ -510,6 +510,7 @@ def chosen_in_place(
     return Kernel("k", parameters, (), (), (For(Symbol("i"), 4, (vector,)),))
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize(
     "dtype", [dtypes.f32, dtypes.i32, dtypes.f64, dtypes.i64, dtypes.u8]
 )

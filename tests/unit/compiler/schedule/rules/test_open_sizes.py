@@ -384,7 +384,7 @@ def _limits(done: Kernel) -> object:
     return found
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("machine", [V3, ZEN3], ids=str)
 @pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
 @pytest.mark.parametrize(
