@@ -186,6 +186,8 @@ class _Run:
             self.watch.record(
                 buffer, positions, array.shape, mask, is_store="store" in subject
             )
+        if not found.private:
+            return array, tuple(positions)
         private = [self.env[name] for name, _ in self.grid_axes[: found.private]]
         return array, (*(_lane_axis(p) if lanes > 1 else p for p in private), *positions)
 
@@ -193,6 +195,10 @@ class _Run:
         self, position: Any, extent: int, mask: Mask, buffer: ir.Buffer, subject: str
     ) -> Any:
         if isinstance(position, int) and 0 <= position < extent:
+            return position
+        # Without a sign, positions below 0 are beyond every extent.
+        unsigned = np.asarray(position, np.int64).view(np.uint64)
+        if np.maximum.reduce(unsigned, axis=None, initial=0) < extent:
             return position
         outside = np.asarray((position < 0) | (position >= extent))
         if not outside.any():
@@ -224,7 +230,7 @@ class _Run:
 
     def _atom(self, atom: Atom, lanes: int) -> Any:
         if isinstance(atom, Symbol):
-            value = self.env.get(atom.name)
+            value = self.env.get(atom.key)
             if value is None:
                 raise self.fail(f"'{atom.name}' is not in scope")
             return value if lanes == 1 else _lane_axis(value)
