@@ -11,6 +11,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
+from tilewright.compiler.kernel import expressions as builders
 from tilewright.compiler.kernel import primitives
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.expressions import cast
@@ -35,6 +36,7 @@ from tilewright.compiler.lowering.math.expand import expand_math
 from tilewright.compiler.lowering.math.pieces import Means
 from tilewright.compiler.lowering.vectorize import vectorize
 
+E = builders.Expressions
 UNARY = (
     "exp", "exp_nonpositive", "log", "tanh", "sigmoid", "erf", "normal_cdf", "sin", "cos", "rsqrt",
 )  # fmt: skip
@@ -140,6 +142,47 @@ def test_whole_vectors_are_scaled_in_one_instruction_where_there_is_one(
     expanded = expand_math(kernel_of(op, dtype, 1, lanes), Means.of(Target.parse(target)))
     found = [e for e in expressions(expanded.body) if isinstance(e, Binary)]
     assert any(e.op == "scale" for e in found) == whole
+
+
+def bounded_power(dtype: DType, least: float | None) -> Kernel:
+    """e**x, or that of the larger of x and a number, of x <= 0."""
+    x, out = (Buffer(name, dtype, (COUNT * 16,)) for name in ("x", "out"))
+    at = symbol("i") * 16 + symbol("v")
+    value: Expression = Load(x, (at,))
+    value = value if least is None else E.max(value, least)
+    store = Store(out, (at,), E.exp_nonpositive(value))
+    lanes = For(Symbol("v"), 16, (store,), LoopKind.VECTOR)
+    parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.WRITE))
+    return vectorize(
+        Kernel("power", parameters, (), (), (For(Symbol("i"), COUNT, (lanes,)),))
+    )
+
+
+@pytest.mark.parametrize("target", ["x86_64-v2", "x86_64-v3", "x86_64-v4", "aarch64"])
+@pytest.mark.parametrize(("dtype", "least"), [(dtypes.f32, -87.3), (dtypes.f64, -708.3)])
+def test_a_power_that_is_never_denormal_is_neither_bounded_nor_lifted(
+    dtype: DType, least: float, target: str
+):
+    means = Means.of(Target.parse(target))
+    x = np.linspace(least, 0, COUNT * 16, dtype=dtype.numpy)
+    x[0], x[1] = least, math.nan
+
+    def computed(bound: float | None) -> tuple[np.ndarray, int]:
+        kernel = expand_math(bounded_power(dtype, bound), means)
+        binary = [e.op for e in expressions(kernel.body) if isinstance(e, Binary)]
+        return run(kernel, x), sum(op in ("max", "mul") for op in binary)
+
+    usual, steps = computed(None)
+    normal, fewer = computed(least)
+    np.testing.assert_array_equal(normal, usual)
+    # One bound stands in the place of the other; the product that lowers what was lifted is gone.
+    assert fewer == steps - (not any_scaled(means, dtype))
+    assert computed(2 * least)[1] > steps, "what may be denormal is bounded and lifted, too"
+
+
+def any_scaled(means: Means, dtype: DType) -> bool:
+    """Whether the vectors of these tests are scaled in one instruction."""
+    return 16 * dtype.bits == means.scaled_bits
 
 
 @pytest.mark.sampled(3)

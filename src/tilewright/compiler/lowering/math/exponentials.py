@@ -7,7 +7,7 @@ from typing import Final
 
 from tilewright.base import dtypes
 from tilewright.compiler.kernel import expressions
-from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.kernel.ir import Binary, Const, Expression
 from tilewright.compiler.lowering.math.pieces import (
     Means,
     bits_of,
@@ -46,22 +46,30 @@ def exp(x: Expression, means: Means) -> Expression:
 
 
 def exp_nonpositive(x: Expression, means: Means) -> Expression:
-    """e**x of x <= 0: half of what bounds and scales the results of `exp` is not needed.
+    """e**x of x <= 0: half of what bounds and scales the results of `exp` is not needed, and none of it where they are normal.
 
     Where whole vectors are scaled in one instruction, rests of them and single numbers have the same bits.
     """
     t = table_of(x)
-    least = E.max(x, t.exp_range[0])
+    normal = _has_normal_power(x)
+    least = x if normal else E.max(x, t.exp_range[0])
     if x.lanes * t.bits == means.scaled_bits:
         n, shifted, r = split_exponent(least)
         return scaled(exp_near(r, means), n, shifted, means)
-    _, shifted, r = split_exponent(least, exponent_bias(t) + t.lift)
+    lift = 0 if normal else t.lift
+    _, shifted, r = split_exponent(least, exponent_bias(t) + lift)
     scale = power_of_two(shifted)
     if means.scales:
         grown = E.mul(exp_near(r, means), scale)
     else:
         grown = E.fma(_above_one(r), scale, scale)
-    return E.mul(grown, 2.0**-t.lift)
+    return E.mul(grown, 2.0**-lift)
+
+
+def _has_normal_power(x: Expression) -> bool:
+    """Whether e**x of x <= 0 is not denormal, as `x` is the larger of something and a number whose power is normal."""
+    bound = x.right if isinstance(x, Binary) and x.op == "max" else None
+    return isinstance(bound, Const) and bound.value >= math.log(table_of(x).least_normal)
 
 
 def exp_near(r: Expression, means: Means) -> Expression:
