@@ -76,19 +76,21 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
         registers: vector registers of the target.
     """
     chains = [_chain(statement) for statement in body]
-    waiting = _waiting(body, chains)
     run: list[Store] = []
     ahead: list[Chain] = []
     width = 1
-    for statement, chain, others in zip(body, chains, waiting, strict=True):
+    rests = _rests(body, chains)
+    for statement, chain, (left, waiting) in zip(body, chains, rests, strict=True):
+        # A chain that is left over would wait for each of its own steps: it joins the ones before.
+        most = width + (width > 1 and left == 1)
         full = chain is not None and (
-            len(ahead) == width or not _reads_nothing_of(run, chain)
+            len(ahead) == most or not _reads_nothing_of(run, chain)
         )
         if run and (full or not isinstance(statement, Store)):
             yield Run(tuple(run), tuple(ahead))
             run, ahead = [], []
         if chain is not None:
-            width = width if ahead else _width(others, registers)
+            width = width if ahead else _width(waiting, registers)
             ahead.append(chain)
         if isinstance(statement, Store) and ahead:
             run.append(statement)
@@ -114,17 +116,20 @@ def _chain(statement: Statement) -> Chain | None:
     return Chain(statement, levels, loads)
 
 
-def _waiting(body: Sequence[Statement], chains: Sequence[Chain | None]) -> list[int]:
-    """How many elements of registers the chains of a row of stores load, from each store on."""
-    found: list[int] = []
-    count = 0
+def _rests(
+    body: Sequence[Statement], chains: Sequence[Chain | None]
+) -> list[tuple[int, int]]:
+    """Of a row of stores, from each on: how many chains follow, and how many elements of registers these load."""
+    found: list[tuple[int, int]] = []
+    left, waiting = 0, 0
     for statement, chain in zip(reversed(body), reversed(chains), strict=True):
-        count = count if isinstance(statement, Store) else 0
+        left, waiting = (left, waiting) if isinstance(statement, Store) else (0, 0)
         loads = () if chain is None else chain.loads
-        count += len(
+        left += chain is not None
+        waiting += len(
             {(x.buffer, x.indices) for x in loads if x.buffer.space is Space.REGISTER}
         )
-        found.append(count)
+        found.append((left, waiting))
     return found[::-1]
 
 

@@ -125,8 +125,16 @@ def test_as_many_chains_as_registers_hold_are_one_run():
     assert widths(KERNELS["odd count"], registers=32) == [5]
 
 
+def test_a_chain_that_is_left_over_joins_the_ones_before():
+    """Alone it would wait for each of its own steps."""
+    assert widths(elementwise(4)) == [4]
+    assert widths(elementwise(7)) == [3, 4]
+    assert widths(elementwise(7), registers=32) == [7]
+    assert widths(elementwise(2), registers=8) == [1, 1], "there is room for one"
+
+
 def test_a_sum_between_two_chains_does_not_part_them():
-    assert widths(KERNELS["in place, with sums"]) == [3, 1]
+    assert widths(KERNELS["in place, with sums"]) == [4]
 
 
 @pytest.mark.parametrize("name", ["from the vector before", "from lanes that overlap"])
@@ -145,7 +153,7 @@ def test_steps_of_neighbours_alternate_in_the_text():
     text = emit_kernel(lower(KERNELS["elementwise"], V3), V3).text
     kinds = re.findall(r"fma|store <8", text.partition("define")[2])
     first = kinds.index("store <8")
-    assert kinds[:first].count("fma") == 3 * 12
+    assert kinds[:first].count("fma") == 4 * 12
 
 
 def test_short_values_stay_as_they_are():
