@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.compilation_cache import CompilationCache
-from tilewright.base.dtypes import DType
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import (
     Backend,
     CompiledKernel,
-    GraphForm,
     Progress,
     Stage,
     export_of,
@@ -24,12 +22,11 @@ from tilewright.compiler.backends.backend import (
     route,
 )
 from tilewright.compiler.backends.c.compile import assembly_text, compile_library
+from tilewright.compiler.backends.lane_backend import LaneBackend
 from tilewright.compiler.backends.lane_stages import lane_stages
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.lowering.math.pieces import Means
 from tilewright.compiler.printers.c_text.function import CFunction, emit_kernel, file_text
-from tilewright.compiler.schedule import rules
-from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.formats.byte_view import LazyBytes
 
 _SYSTEM_FORMATS: Final = {"linux": "elf", "macos": "dylib", "windows": "dll"}
@@ -37,7 +34,7 @@ _SYSTEM_FORMATS: Final = {"linux": "elf", "macos": "dylib", "windows": "dll"}
 
 @final
 @dataclass(frozen=True, slots=True)
-class CBackend:
+class CBackend(LaneBackend):
     """Sources in C, with vectors as extensions of GCC and Clang where the machine has them."""
 
     @property
@@ -55,28 +52,6 @@ class CBackend:
     def identity(self, target: Target) -> str:
         del target
         return ""
-
-    def machine_model(self, target: Target) -> MachineModel:
-        return MachineModel.of(target)
-
-    def graph_form(
-        self, target: Target, targets: Sequence[Target], dtypes: frozenset[DType]
-    ) -> GraphForm:
-        # What becomes of graphs decides nothing about a kernel: passes stay out of the keys of kernels.
-        from tilewright.compiler.backends import panel_form  # noqa: PLC0415
-
-        return panel_form.shared_form(target, targets, dtypes, self.machine_model)
-
-    def schedule(
-        self,
-        naive: Kernel,
-        target: Target,
-        *,
-        threads: int,
-        decisions: rules.Decisions | None = None,
-    ) -> Kernel:
-        machine = self.machine_model(target)
-        return rules.schedule(naive, machine, threads=threads, decisions=decisions)
 
     def stages(self, target: Target) -> tuple[Stage, ...]:
         """Scheduled kernel → kernel of scalars and lanes → C."""

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from tilewright.base.compilation_cache import CompilationCache
-from tilewright.base.dtypes import DType
 from tilewright.base.record import field, record
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import (
     Backend,
     CompiledKernel,
-    GraphForm,
     Progress,
     Stage,
     route,
@@ -20,14 +18,13 @@ from tilewright.compiler.backends.backend import (
 from tilewright.compiler.backends.cpu import compile as llvm
 from tilewright.compiler.backends.cpu.options import Options
 from tilewright.compiler.backends.cpu.version import llvm_identity
+from tilewright.compiler.backends.lane_backend import LaneBackend
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.schedule import rules
-from tilewright.compiler.schedule.machine_model import MachineModel
 
 
 @final
 @record
-class CpuBackend:
+class CpuBackend(LaneBackend):
     """Machine code for CPUs, made by LLVM without any other tool."""
 
     options: Options = field(default_factory=Options)
@@ -47,28 +44,6 @@ class CpuBackend:
     def identity(self, target: Target) -> str:
         del target
         return f"{self.options!r} {llvm_identity()}"
-
-    def machine_model(self, target: Target) -> MachineModel:
-        return MachineModel.of(target)
-
-    def graph_form(
-        self, target: Target, targets: Sequence[Target], dtypes: frozenset[DType]
-    ) -> GraphForm:
-        # What becomes of graphs decides nothing about a kernel: passes stay out of the keys of kernels.
-        from tilewright.compiler.backends import panel_form  # noqa: PLC0415
-
-        return panel_form.shared_form(target, targets, dtypes, self.machine_model)
-
-    def schedule(
-        self,
-        naive: Kernel,
-        target: Target,
-        *,
-        threads: int,
-        decisions: rules.Decisions | None = None,
-    ) -> Kernel:
-        machine = self.machine_model(target)
-        return rules.schedule(naive, machine, threads=threads, decisions=decisions)
 
     def stages(self, target: Target) -> tuple[Stage, ...]:
         # Where a cache holds all kernels of a model, none goes through them.
