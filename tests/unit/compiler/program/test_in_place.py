@@ -31,6 +31,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import Rewriter, with_body
+from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.program.in_place import may_overwrite
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -282,3 +283,23 @@ def test_blocks_whose_ends_go_by_a_minimum_are_apart_if_none_reaches_into_the_ne
 
     kernel, x, y = kernel_of(blocks, (40,))
     assert may_overwrite(kernel, x, y) is not bool(overlap)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_what_a_tile_that_begins_earlier_makes_again_stands_over_no_operand(
+    is_open: bool,
+) -> None:
+    """It would add to what it has made the first time."""
+    h, w = (symbolic.symbol("H", 4), symbolic.symbol("W", 8)) if is_open else (9, 33)
+    b = KernelBuilder("added")
+    x, z = b.parameter("x", f32, (h, w + 2)), b.parameter("z", f32, (h, w))
+    total, y = b.temporary(f32, (h, w), "total"), b.result("y", f32, (h, w))
+    with b.nest((h, w)) as (i, j):
+        b.store(total, (i, j), 0)
+        with b.reduce((3,)) as (k,):
+            b.accumulate("add", total, (i, j), b.load(x, (i, j + k)))
+    with b.nest((h, w)) as (i, j):
+        b.write(y, (i, j), b.add(b.load(total, (i, j)), b.load(z, (i, j))))
+    kernel = rules.schedule(b.build(), MachineModel.of(Target.level("v3")))
+    assert ("min(" in kernel_text(kernel)) == is_open
+    assert may_overwrite(kernel, z, y) is not is_open

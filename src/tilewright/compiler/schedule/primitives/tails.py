@@ -17,7 +17,7 @@ from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.fields import payloads
-from tilewright.compiler.kernel.grid import GRID_KINDS
+from tilewright.compiler.kernel.grid import GRID_KINDS, THREAD_KINDS
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
@@ -196,8 +196,8 @@ def overlap(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         for r in n: for i in 4: y[s + i] = x[s + i]                                 (s = min(4 * r, m - 4))
 
     Raises: ScheduleError if the loop has no such guard, as `split` makes it, if nothing says that a whole run is there, if
-    runs are those of several workgroups, if they differ in more than where they begin, or read what they make; for a
-    loop of workgroups.
+    runs are those of several workgroups or threads, if they differ in more than where they begin, read what they make, or
+    store to an element more than once, or if other code reads what an iteration makes for itself; for a loop of workgroups.
     """
     old, _, (condition, rest, limit) = _guarded(kernel, loop, None)
     assert isinstance(old.extent, int), "asked by guard_of"
@@ -208,13 +208,6 @@ def overlap(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     runs = around.get(next(iter(symbolic.names_in((rest,))), ""))
     if runs is None or rest != old.extent * tree.reference(runs.var):
         raise ScheduleError(f"runs of '{loop}' are not those of one loop")
-    if runs.kind in GRID_KINDS:
-        raise ScheduleError(f"runs of '{loop}' are those of several workgroups")
-    written = buffers_written((runs,))
-    private = dependence.private_buffers(old.body)
-    for buffer in buffers_read((runs,)):
-        if buffer in written and all(buffer is not b for b in private):
-            raise ScheduleError(f"runs of '{loop}' read what they make, '{buffer.name}'")
     begun = f"{loop}~"
     each = {old.var.name: symbolic.symbol(begun) - rest}
     body = substitute(_without(old.body, condition), each)
@@ -224,9 +217,30 @@ def overlap(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     used |= symbolic.names_in(x.extent for x in between if isinstance(x, ir.For))
     if runs.var.name in used | {s.name for s in body_symbols(body)}:
         raise ScheduleError(f"runs of '{loop}' differ in more than where they begin")
+    _check_made_again(kernel, runs, old)
     start = symbolic.minimum(rest, limit - old.extent)
     body = substitute(body, {begun: start + tree.reference(old.var)})
     return tree.rewrite(kernel, old, (tree.with_inner(old, body),))
+
+
+def _check_made_again(kernel: ir.Kernel, runs: ir.For, old: ir.For) -> None:
+    """What a later one of `runs` of a loop makes again must be the same, and nobody may see that it is made twice."""
+    loop = old.var.name
+    if runs.kind in (*GRID_KINDS, *THREAD_KINDS):
+        raise ScheduleError(f"runs of '{loop}' are those of several workgroups or threads")
+    _check_unseen(kernel, old)
+    written = buffers_written((runs,))
+    private = dependence.private_buffers(old.body)
+    for buffer in buffers_read((runs,)):
+        if buffer in written and all(buffer is not b for b in private):
+            raise ScheduleError(f"runs of '{loop}' read what they make, '{buffer.name}'")
+    # In one run the last iteration that stores to an element is the last one of all; of several, it may be another.
+    *around, last = (x for x in tree.path_inside(runs, old) if isinstance(x, ir.For))
+    if last is not runs:
+        outer = [x.var for x in around]
+        met = dependence.carried(last, outer, scope=kernel.body)
+        if met is not None:
+            raise ScheduleError(f"runs of '{loop}' meet in '{met.name}'")
 
 
 def _guarded(
@@ -271,11 +285,7 @@ def trim(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     if not within(limit, old.extent + 1):
         raise ScheduleError(f"nothing says that '{loop}' has as many as {limit} iterations")
     _check_private_outside(old, condition)
-    if any(
-        dependence.live_outside(kernel.body, old, b)
-        for b in dependence.private_buffers(old.body)
-    ):
-        raise ScheduleError(f"what '{loop}' computes is read elsewhere")
+    _check_unseen(kernel, old)
     shorter = _run_of(old, limit, _without(old.body, condition))
     return tree.rewrite(kernel, old, (shorter,))
 
@@ -303,6 +313,13 @@ def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopNam
     wide = _run_of(old, extent, old.body)
     inside = guard(tree.reference(wide.var), old.extent, wide.body)
     return tree.rewrite(kernel, old, (tree.with_inner(wide, (inside,)),)), LoopName(loop)
+
+
+def _check_unseen(kernel: ir.Kernel, loop: ir.For) -> None:
+    """What is private to an iteration of a loop must be read in it alone."""
+    private = dependence.private_buffers(loop.body)
+    if any(dependence.live_outside(kernel.body, loop, b) for b in private):
+        raise ScheduleError(f"what '{loop.var.name}' computes is read elsewhere")
 
 
 def _check_private_outside(loop: ir.For, condition: ir.Expression) -> None:

@@ -25,7 +25,6 @@ from tilewright.compiler.schedule.primitives import (
     fuse_nests,
     interior,
     join,
-    overlap,
     partition,
     privatize,
     reorder,
@@ -281,57 +280,6 @@ def test_widen_refuses_a_length_that_is_known_or_may_be_larger() -> None:
     for loop, extent in (("i", 5), ("i_2", 4)):
         with pytest.raises(ScheduleError, match=f"nothing says that '{loop}' runs at most"):
             widen(kernel, loop, extent)
-
-
-@pytest.mark.parametrize("size", [0, 3, 4, 5, 7, 8, 9, 100])
-def test_overlap_begins_the_last_run_earlier_where_it_is_whole(size: int) -> None:
-    kernel = overlap(split(version(doubled(N), "i", N, 4), "i", 4), "i_i")
-    assert f"y[i_i + {minimum(N - 4, 4 * symbol('i_o'))}]" in body_text(kernel)
-    assert_same(doubled(N), kernel, {"N": size})
-
-
-TRIANGLE = """kernel triangle(write y: f32[N], *, N: 4..):
-    for r in range((N + 3) // 4):
-        for k in range(r):
-            for i in range(4):
-                if (index<i64>(4*r + i) < index<i64>(N)):
-                    y[4*r + i] = 1.0
-"""
-
-
-def between_and_around() -> tuple[Kernel, Kernel]:
-    """`t = x[i]; y[i] = t * x[i]` with `t` in device memory, and `y[i] = i` by what the runs of a split loop count."""
-    b = KernelBuilder("between")
-    x, y = b.parameter("x", f32, (N,)), b.result("y", f32, (N,))
-    with b.nest((N,), ("i",)) as (i,):
-        b.store(y, (i,), b.load(x, (i,)))
-        b.store(y, (i,), b.mul(b.load(y, (i,)), b.load(x, (i,))))
-    counted = """kernel counted(write y: i64[N], *, N: 4..):
-    for r in range((N + 3) // 4):
-        for i in range(4):
-            if (index<i64>(4*r + i) < index<i64>(N)):
-                y[4*r + i] = index<i64>(r)
-"""
-    return b.build(), parse_kernel(counted)
-
-
-def test_overlap_refuses_what_makes_something_else_the_second_time() -> None:
-    large = version(doubled(N), "i", N, 4)
-    read, counted = between_and_around()
-    with pytest.raises(ScheduleError, match="nothing says that there are 8 of 'i_i'"):
-        overlap(split(large, "i", 8), "i_i")
-    with pytest.raises(ScheduleError, match="no guard to specialize"):
-        overlap(split(doubled(8), "i", 4), "i_i")
-    with pytest.raises(ScheduleError, match="those of several workgroups"):
-        overlap(bind(split(doubled(N + 4), "i", 4), "i_o", "x"), "i_i")
-    with pytest.raises(ScheduleError, match="read what they make, 'y'"):
-        overlap(split(version(read, "i", N, 4), "i", 4), "i_i")
-    for other in (counted, parse_kernel(TRIANGLE)):
-        with pytest.raises(ScheduleError, match="differ in more than where they begin"):
-            overlap(other, "i")
-    blocks = split(split(large, "i", 4), "i_o", 2)
-    with pytest.raises(ScheduleError, match="are not those of one loop"):
-        overlap(blocks, "i_i")
 
 
 def test_shorten_refuses_what_is_no_shorter_or_has_no_guard() -> None:

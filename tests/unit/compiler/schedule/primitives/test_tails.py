@@ -1,0 +1,106 @@
+"""Runs of which the last begins earlier."""
+
+import pytest
+
+from fakes.loop_nests import assert_same, body_text, doubled
+from tilewright.base.dtypes import f32
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import minimum, symbol
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.readers.kernel_text import parse_kernel
+from tilewright.compiler.schedule.primitives import bind, overlap, split, version
+
+N = symbol("N", 0)
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 5, 7, 8, 9, 100])
+def test_overlap_begins_the_last_run_earlier_where_it_is_whole(size: int) -> None:
+    kernel = overlap(split(version(doubled(N), "i", N, 4), "i", 4), "i_i")
+    assert f"y[i_i + {minimum(N - 4, 4 * symbol('i_o'))}]" in body_text(kernel)
+    assert_same(doubled(N), kernel, {"N": size})
+
+
+TRIANGLE = """kernel triangle(write y: f32[N], *, N: 4..):
+    for r in range((N + 3) // 4):
+        for k in range(r):
+            for i in range(4):
+                if (index<i64>(4*r + i) < index<i64>(N)):
+                    y[4*r + i] = 1.0
+"""
+
+
+def between_and_around() -> tuple[Kernel, Kernel]:
+    """`t = x[i]; y[i] = t * x[i]` with `t` in device memory, and `y[i] = i` by what the runs of a split loop count."""
+    b = KernelBuilder("between")
+    x, y = b.parameter("x", f32, (N,)), b.result("y", f32, (N,))
+    with b.nest((N,), ("i",)) as (i,):
+        b.store(y, (i,), b.load(x, (i,)))
+        b.store(y, (i,), b.mul(b.load(y, (i,)), b.load(x, (i,))))
+    counted = """kernel counted(write y: i64[N], *, N: 4..):
+    for r in range((N + 3) // 4):
+        for i in range(4):
+            if (index<i64>(4*r + i) < index<i64>(N)):
+                y[4*r + i] = index<i64>(r)
+"""
+    return b.build(), parse_kernel(counted)
+
+
+def test_overlap_refuses_what_makes_something_else_the_second_time() -> None:
+    large = version(doubled(N), "i", N, 4)
+    read, counted = between_and_around()
+    with pytest.raises(ScheduleError, match="nothing says that there are 8 of 'i_i'"):
+        overlap(split(large, "i", 8), "i_i")
+    with pytest.raises(ScheduleError, match="no guard to specialize"):
+        overlap(split(doubled(8), "i", 4), "i_i")
+    with pytest.raises(ScheduleError, match="those of several workgroups"):
+        overlap(bind(split(doubled(N + 4), "i", 4), "i_o", "x"), "i_i")
+    with pytest.raises(ScheduleError, match="read what they make, 'y'"):
+        overlap(split(version(read, "i", N, 4), "i", 4), "i_i")
+    for other in (counted, parse_kernel(TRIANGLE)):
+        with pytest.raises(ScheduleError, match="differ in more than where they begin"):
+            overlap(other, "i")
+    blocks = split(split(large, "i", 4), "i_o", 2)
+    with pytest.raises(ScheduleError, match="are not those of one loop"):
+        overlap(blocks, "i_i")
+
+
+MADE_TWICE = {
+    "meet in 'y'": """kernel steps(read x: f32[N], read w: f32[4], write y: f32[N + 3], *, N: 4..):
+    for r in range((N + 3) // 4):
+        for k in range(4):
+            for i in range(4):
+                if (index<i64>(4*r + i) < index<i64>(N)):
+                    y[4*r + i + k] = (x[4*r + i] + w[k])
+""",
+    "what 'i' computes is read elsewhere": """kernel last(read x: f32[N + 3], write y: f32[N], write z: f32[(N + 3) // 4], *, N: 4..):
+    local t: f32[]@register
+    for r in range((N + 3) // 4):
+        for i in range(4):
+            t[] = x[4*r + i]
+            if (index<i64>(4*r + i) < index<i64>(N)):
+                y[4*r + i] = t[]
+        z[r] = t[]
+""",
+    "of several workgroups or threads": """kernel threads(read x: f32[N], write y: f32[N], *, N: 8..12):
+    for r in range(3):  # thread.x
+        for i in range(4):
+            if (index<i64>(4*r + i) < index<i64>(N)):
+                y[4*r + i] = x[4*r + i]
+""",
+}
+
+
+@pytest.mark.parametrize(("message", "text"), MADE_TWICE.items(), ids=str)
+def test_overlap_refuses_where_somebody_sees_that_elements_are_made_twice(
+    message: str, text: str
+) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        overlap(parse_kernel(text), "i")
+
+
+def test_runs_that_overlap_are_not_split_over_workgroups() -> None:
+    """Two of them would write the same elements at once."""
+    kernel = overlap(split(doubled(symbol("N", 4)), "i", 4), "i_i")
+    with pytest.raises(ScheduleError, match="iterations of 'i_o' meet in 'y'"):
+        bind(kernel, "i_o", "x")
