@@ -13,9 +13,12 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import ir
+from tilewright.compiler.kernel.fields import payloads
 from tilewright.compiler.kernel.rewrite import (
     buffers_of,
+    buffers_written,
     is_target,
+    loads,
     loads_of,
     subexpressions,
 )
@@ -122,9 +125,27 @@ def update_operator(store: ir.Store) -> str | None:
 
 
 def known_facts(path: Sequence[ir.Statement]) -> list[Fact]:
-    """What holds inside the guards on a path."""
-    guards = (s.condition for s in path if isinstance(s, ir.If))
-    return [fact for condition in guards for fact in facts_where(condition)]
+    """What holds all through the guards on a path: nothing about memory that changes inside of them."""
+    return [
+        fact
+        for guard in path
+        if isinstance(guard, ir.If)
+        for fact in facts_where(guard.condition)
+        if all(is_fixed(side, guard.body) for side in fact)
+    ]
+
+
+def is_fixed(dim: Dim, body: Sequence[ir.Statement]) -> bool:
+    """Whether `dim` is the same all through `body`: it may stand in memory."""
+    return written_of(payloads(dim), body) is None
+
+
+def written_of(
+    values: Iterable[ir.Expression], body: Sequence[ir.Statement]
+) -> ir.Buffer | None:
+    """A buffer that `values` read and `body` writes."""
+    read = {load.buffer for value in values for load in loads(value)}
+    return next((b for b in buffers_written(body) if b in read), None) if read else None
 
 
 def facts_where(condition: ir.Expression) -> tuple[Fact, ...]:

@@ -16,7 +16,7 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
-from tilewright.compiler.analysis.accesses import Access, accesses, loads_of
+from tilewright.compiler.analysis.accesses import Access, accesses, loads_of, written_of
 from tilewright.compiler.analysis.proofs import disjoint, distinct, within
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.fields import payloads
@@ -152,7 +152,7 @@ def check_fixed(loops: Iterable[ir.For], body: Sequence[ir.Statement]) -> None:
     Raises: ScheduleError if `body` changes memory that decides an extent.
     """
     for loop in loops:
-        found = _written(payloads(loop.extent), body)
+        found = written_of(payloads(loop.extent), body)
         if found is not None:
             raise ScheduleError(
                 f"'{found.name}' decides how often '{loop.var.name}' runs and changes in it"
@@ -164,17 +164,9 @@ def check_guard_fixed(guard: ir.If, body: Sequence[ir.Statement]) -> None:
 
     Raises: ScheduleError if `body` changes memory that the condition reads.
     """
-    found = _written((guard.condition,), body)
+    found = written_of((guard.condition,), body)
     if found is not None:
         raise ScheduleError(f"'{found.name}' decides whether code runs that changes it")
-
-
-def _written(
-    values: Iterable[ir.Expression], body: Sequence[ir.Statement]
-) -> ir.Buffer | None:
-    """A buffer that `values` read and `body` writes."""
-    read = {load.buffer for value in values for load in loads(value)}
-    return next((b for b in buffers_written(body) if b in read), None) if read else None
 
 
 def private_buffers(body: Sequence[ir.Statement]) -> list[ir.Buffer]:

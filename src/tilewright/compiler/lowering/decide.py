@@ -18,11 +18,16 @@ from typing import Final, final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr, Operation
-from tilewright.compiler.analysis.accesses import differences, facts_where, is_at_most_zero
+from tilewright.compiler.analysis.accesses import (
+    differences,
+    facts_where,
+    is_at_most_zero,
+    is_fixed,
+)
 from tilewright.compiler.kernel import ir
-from tilewright.compiler.kernel.fields import payloads, with_inner
+from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.lanes import room_of_lanes
-from tilewright.compiler.kernel.rewrite import Rewriter, buffers_written, loads, with_body
+from tilewright.compiler.kernel.rewrite import Rewriter, loads, with_body
 from tilewright.compiler.lowering.simplify import fold
 
 _EXTREMES: Final = ("min", "max")
@@ -65,24 +70,15 @@ def _statement(
     if isinstance(condition, ir.Const):
         return _body(statement.body, known) if condition.value else ()
     said = differences(facts_where(condition))
-    found = tuple(fact for fact in said if _is_fixed(fact, statement.body))
+    found = tuple(fact for fact in said if is_fixed(fact, statement.body))
     inside = _Known(known.loops, (*known.facts, *found), known.masks)
     return (ir.If(condition, _body(statement.body, inside)),)
 
 
 def _loop(loop: ir.For, known: _Known) -> ir.Statement:
-    runs = ((loop.var.name, loop.extent),) if _is_fixed(loop.extent, loop.body) else ()
+    runs = ((loop.var.name, loop.extent),) if is_fixed(loop.extent, loop.body) else ()
     inside = _Known((*known.loops, *runs), known.facts, known.masks)
     return with_inner(loop, _body(loop.body, inside))
-
-
-def _is_fixed(dim: Dim, body: Sequence[ir.Statement]) -> bool:
-    """Whether `dim` is the same all through `body`: it may stand in memory."""
-    if isinstance(dim, int) or not dim.opaques:
-        return True
-    written = buffers_written(body)
-    read = (load.buffer for part in payloads(dim) for load in loads(part))
-    return written.keys().isdisjoint(read)
 
 
 # --- conditions --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Runs of which the last begins earlier."""
+"""Runs of which the last begins earlier, and lengths that stand in memory."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tilewright.base.symbolic import minimum, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.readers.kernel_text import parse_kernel
-from tilewright.compiler.schedule.primitives import bind, overlap, split, version
+from tilewright.compiler.schedule.primitives import bind, overlap, split, version, widen
 
 N = symbol("N", 0)
 
@@ -88,6 +88,15 @@ MADE_TWICE = {
             if (index<i64>(4*r + i) < index<i64>(N)):
                 y[4*r + i] = x[4*r + i]
 """,
+    "nothing says that there are 4 of 'i'": """kernel counted(read x: f32[8], write y: f32[8], write n: i64[1]):
+    n[0] = 8
+    if (index<i64>(<n[0]>) >= index<i64>(4)):
+        n[0] = 2
+        for r in range(2):
+            for i in range(4):
+                if (index<i64>(4*r + i) < index<i64>(<n[0]>)):
+                    y[4*r + i] = x[4*r + i]
+""",
 }
 
 
@@ -104,3 +113,15 @@ def test_runs_that_overlap_are_not_split_over_workgroups() -> None:
     kernel = overlap(split(doubled(symbol("N", 4)), "i", 4), "i_i")
     with pytest.raises(ScheduleError, match="iterations of 'i_o' meet in 'y'"):
         bind(kernel, "i_o", "x")
+
+
+def test_widen_refuses_a_length_that_changes_behind_its_guard() -> None:
+    kernel = parse_kernel("""kernel grows(write y: i64[9], write n: i64[1]):
+    n[0] = 4
+    if (index<i64>(<n[0]>) <= index<i64>(4)):
+        n[0] = 9
+        for i in range(<n[0]>):
+            y[i] = index<i64>(i)
+""")
+    with pytest.raises(ScheduleError, match="nothing says that 'i' runs at most 4"):
+        widen(kernel, "i", 4)
