@@ -37,6 +37,7 @@ _PRIVATE: Final = (ir.Space.WORKGROUP, ir.Space.REGISTER)
 _AXIS_LIMIT: Final = 1 << 22
 
 
+@np.errstate(all="ignore")
 def evaluate(
     kernel: ir.Kernel, arrays: Sequence[np.ndarray], dims: Mapping[str, int] | None = None
 ) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, Final, ParamSpec
 
+import numpy as np
+
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
@@ -92,9 +94,10 @@ def _fold_binary(op: str, x: ir.Const, y: ir.Const) -> ir.Const | None:
         return None
     if op in ("shl", "shr") and not 0 <= y.value < dtype.bits:
         return None
-    value = numerics.binary(
-        op, numerics.array(x.value, dtype), numerics.array(y.value, dtype), dtype
-    )
+    with np.errstate(all="ignore"):
+        value = numerics.binary(
+            op, numerics.array(x.value, dtype), numerics.array(y.value, dtype), dtype
+        )
     return ir.Const(_plain(value, dtype), dtype, x.lanes)
 
 
@@ -132,7 +135,8 @@ def unary(op: str, x: ir.Expression) -> ir.Expression:
             return const(False, dtypes.bool_, x.lanes)
         return ir.Unary(op, x, dtypes.bool_, x.lanes)
     if isinstance(x, ir.Const):
-        value = numerics.unary(op, numerics.array(x.value, x.dtype), x.dtype)
+        with np.errstate(all="ignore"):
+            value = numerics.unary(op, numerics.array(x.value, x.dtype), x.dtype)
         return ir.Const(_plain(value, x.dtype), x.dtype, x.lanes)
     if op == "abs" and not x.dtype.is_signed:
         return x

@@ -3,6 +3,9 @@
 The one executable statement of the numeric semantics at the top of `ir.py`: the evaluator runs
 on it and the expression builder folds constants with it.  Not fast and not generated code; float
 functions are computed in f64 and rounded once.
+
+Infinities, NaN and integers that wrap are results like others: who calls this has numpy not warn of
+them (`np.errstate`), once around all that it computes.
 """
 
 from __future__ import annotations
@@ -82,20 +85,19 @@ def cast(x: Values, dtype: DType) -> Values:
     source = dtypes.from_numpy(x.dtype)
     if source is dtype:
         return x
-    with np.errstate(all="ignore"):
-        if source.bits <= 8 and source not in dtypes.ANY:
-            x = np.asarray(x.astype(np.float32 if source.is_float else np.int8))
-            return cast(x, dtype)
-        if dtype in dtypes.SMALL_FLOATS:
-            return np.asarray(x.astype(np.float32).astype(dtype.numpy))
-        if dtype in dtypes.SMALL_INTEGERS and not source.is_float:
-            low = x.astype(np.int64) & ((1 << dtype.bits) - 1)
-            return np.asarray(low.astype(np.int8).astype(dtype.numpy))
-        if dtype.is_bool:
-            return np.asarray(x != np.zeros((), x.dtype))
-        if not (source.is_float and dtype.is_integer):
-            return x.astype(dtype.numpy)
-        return _saturate(x.astype(np.float64), dtype)
+    if source.bits <= 8 and source not in dtypes.ANY:
+        x = np.asarray(x.astype(np.float32 if source.is_float else np.int8))
+        return cast(x, dtype)
+    if dtype in dtypes.SMALL_FLOATS:
+        return np.asarray(x.astype(np.float32).astype(dtype.numpy))
+    if dtype in dtypes.SMALL_INTEGERS and not source.is_float:
+        low = x.astype(np.int64) & ((1 << dtype.bits) - 1)
+        return np.asarray(low.astype(np.int8).astype(dtype.numpy))
+    if dtype.is_bool:
+        return np.asarray(x != np.zeros((), x.dtype))
+    if not (source.is_float and dtype.is_integer):
+        return x.astype(dtype.numpy)
+    return _saturate(x.astype(np.float64), dtype)
 
 
 def bitcast(x: Values, dtype: DType, before: int = 1, after: int = 1) -> Values:
@@ -124,17 +126,16 @@ def _saturate(x: Values, dtype: DType) -> Values:
 
 def unary(op: str, x: Values, dtype: DType) -> Values:
     """`op` of `x`; `dtype` is the result's (bool for `is_nan`, else that of `x`)."""
-    with np.errstate(all="ignore"):
-        if op in _ANY_UNARY:
-            return np.asarray(_ANY_UNARY[op](x))
-        function = _FLOAT_UNARY.get(op)
-        if function is None:
-            raise InternalError(f"unknown unary operator '{op}'")
-        if not dtype.is_float:
-            if op in _ROUNDING:
-                return x
-            raise InternalError(f"operator '{op}' needs a float, got {dtype}")
-        return np.asarray(function(x.astype(np.float64))).astype(dtype.numpy)
+    if op in _ANY_UNARY:
+        return np.asarray(_ANY_UNARY[op](x))
+    function = _FLOAT_UNARY.get(op)
+    if function is None:
+        raise InternalError(f"unknown unary operator '{op}'")
+    if not dtype.is_float:
+        if op in _ROUNDING:
+            return x
+        raise InternalError(f"operator '{op}' needs a float, got {dtype}")
+    return np.asarray(function(x.astype(np.float64))).astype(dtype.numpy)
 
 
 def binary(op: str, x: Values, y: Values, dtype: DType) -> Values:
@@ -142,8 +143,7 @@ def binary(op: str, x: Values, y: Values, dtype: DType) -> Values:
     function = _BINARY.get(op)
     if function is None:
         raise InternalError(f"unknown binary operator '{op}'")
-    with np.errstate(all="ignore"):
-        return np.asarray(function(x, y, dtype)).astype(dtype.numpy, copy=False)
+    return np.asarray(function(x, y, dtype)).astype(dtype.numpy, copy=False)
 
 
 def _div(x: Values, y: Values, dtype: DType) -> Values:
@@ -199,20 +199,15 @@ def compare(op: str, x: Values, y: Values) -> Values:
     """`x op y` as bool; NaN compares false except with `ne`."""
     if op not in COMPARE_OPS:
         raise InternalError(f"unknown comparison '{op}'")
-    with np.errstate(all="ignore"):
-        return np.asarray(getattr(operator, op)(x, y))
+    return np.asarray(getattr(operator, op)(x, y))
 
 
 def fma(a: Values, b: Values, c: Values, dtype: DType) -> Values:
     """`a * b + c`; the product is exact in the wider type it is computed in (f32 and below)."""
     if not dtype.is_float:
-        with np.errstate(all="ignore"):
-            return np.asarray(a * b + c)
+        return np.asarray(a * b + c)
     wide = np.longdouble if dtype is dtypes.f64 else np.float64
-    with np.errstate(all="ignore"):
-        return np.asarray(a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(
-            dtype.numpy
-        )
+    return np.asarray(a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(dtype.numpy)
 
 
 def horizontal(op: str, x: Values, dtype: DType) -> Values:

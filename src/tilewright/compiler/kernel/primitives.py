@@ -104,6 +104,5 @@ _PRIMITIVES: Final[dict[str, Callable[..., Values]]] = {
 
 def compute(function: Function, operands: tuple[Values, ...]) -> Values:
     """The value of a primitive.  Raises: KeyError for a function that is none."""
-    with np.errstate(all="ignore"):
-        result = _PRIMITIVES[function.name](*operands)
+    result = _PRIMITIVES[function.name](*operands)
     return result.astype(function.dtype.numpy, copy=False)
