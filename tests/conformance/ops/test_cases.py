@@ -82,9 +82,9 @@ def test_the_kernel_of_every_case_agrees_with_the_oracle(row: OpDecl):
             agree(actual, wanted, str(case))
 
 
-@pytest.mark.parametrize("row", catalogue.all_ops(), ids=lambda r: r.name)
-def test_every_op_with_a_body_has_cases(row: OpDecl):
-    assert row.cases or row.body is None or row.name == "constant"
+def test_every_op_with_a_body_has_cases() -> None:
+    without = [r.name for r in catalogue.all_ops() if r.body is not None and not r.cases]
+    assert set(without) <= {"constant"}
 
 
 # Ops whose structure needs numbers in some dimension, by the dimension.

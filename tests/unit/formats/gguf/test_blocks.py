@@ -115,15 +115,14 @@ def test_infinite_scales_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(DECODERS))
-@pytest.mark.parametrize("byte", [0xFF, 0x7C, 0x7F, 0x80, 0x00])
-def test_scales_that_are_no_numbers_are_read_in_silence(kind: str, byte: int) -> None:
+def test_scales_that_are_no_numbers_are_read_in_silence(kind: str) -> None:
     """Infinity times zero is none; numpy warns of it, and warnings are errors here."""
     row = BLOCK_TYPES[CODES[kind]]
-    file = GgufFile(
-        3, {}, {}, memoryview(bytes([byte]) * row.size_bytes * 2), location="model.gguf"
-    )
     tensor = GgufTensor("w", (2, row.elements), row, 0, 2 * row.size_bytes)
-    assert dequantize(file, tensor).shape == (2, row.elements)
+    for byte in (0xFF, 0x7C, 0x7F, 0x80, 0x00):
+        data = memoryview(bytes([byte]) * row.size_bytes * 2)
+        file = GgufFile(3, {}, {}, data, location="model.gguf")
+        assert dequantize(file, tensor).shape == (2, row.elements), hex(byte)
 
 
 def test_blocks_that_are_not_known_are_an_error_with_their_name() -> None:
