@@ -66,8 +66,8 @@ def is_made_once(kernel: Kernel) -> bool:
     return decided(kernel).startswith("many_rows ")
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.thinned(7)
+@pytest.mark.sampled(5)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize(("rows", "columns"), [(8, 37), (13, 70), (29, 50)])
@@ -89,8 +89,8 @@ def test_numbers_that_are_made_byte_by_byte_are_made_once_too(bits: int) -> None
     assert_same(kernel, scheduled, exact=False)
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.thinned(10)
+@pytest.mark.sampled(5)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("rows", [0, 1, 3, 7, 8, 9, 21])
 def test_how_many_rows_there_are_is_seen_by_the_call(rows: int, level: str) -> None:

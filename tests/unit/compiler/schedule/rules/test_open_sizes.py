@@ -67,11 +67,8 @@ def test_rows_of_known_length_are_as_many_as_registers_hold() -> None:
 def test_nests_behind_a_guard_at_the_top_run_in_lanes(machine: MachineModel) -> None:
     size = symbol("N", 0)
     b = KernelBuilder("k", symbols(size))
-    x, y, z = (
-        b.parameter("x", f32, (size,)),
-        b.result("y", f32, (size,)),
-        b.result("z", f32, ()),
-    )
+    x = b.parameter("x", f32, (size,))
+    y, z = b.result("y", f32, (size,)), b.result("z", f32, ())
     with b.when(b.gt(b.index(size), 2)):
         with b.nest((size,), ("i",)) as (i,):
             b.store(y, (i,), b.mul(b.load(x, (i,)), 2))
@@ -339,6 +336,7 @@ def test_rows_that_are_never_short_are_not_gathered_for_lanes(
     assert grid.extent == 8
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("machine", [V4, V3], ids=str)
 def test_short_rows_of_16_bits_lie_side_by_side(machine: MachineModel) -> None:
     naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}, f16)
@@ -351,6 +349,8 @@ def test_short_rows_of_16_bits_lie_side_by_side(machine: MachineModel) -> None:
             assert_same(naive, done, {"M": rows, "N": length}, exact=False)
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("machine", [V4, V3], ids=str)
 @pytest.mark.parametrize(("name", "attributes"), PASSES)
 def test_rows_of_open_length_up_to_eight_vectors_are_read_once(
@@ -465,8 +465,8 @@ def test_vectors_behind_the_end_of_a_row_of_open_length_have_no_code() -> None:
     assert any(name == "shorten" and of["extent"] == 0 for name, of in done.trace)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.thinned(9)
+@pytest.mark.sampled(5)
+@pytest.mark.thinned(19)
 @pytest.mark.parametrize("machine", [V4, V3], ids=str)
 @pytest.mark.parametrize("length", [1, 7, 16, 17, 31, 32, 33, 49, 64, 65, 80])
 @pytest.mark.parametrize(("name", "attributes"), [*PASSES, ("reduce_sum", {"axes": (-1,)})])
