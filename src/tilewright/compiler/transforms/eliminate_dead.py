@@ -9,7 +9,6 @@ from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
-from tilewright.compiler.passes.runner import with_regions
 
 
 @final
@@ -39,9 +38,4 @@ def is_pure(node: Node) -> bool:
     """Whether the node, with everything in its regions, has no effect besides its results."""
     if not node.regions:
         return node.has(Trait.PURE)
-    return all(
-        is_pure(inner)
-        for region in node.regions
-        for part in with_regions(region)
-        for inner in part.nodes
-    )
+    return all(is_pure(inner) for region in node.regions for inner in region.nodes)

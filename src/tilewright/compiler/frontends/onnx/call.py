@@ -42,6 +42,7 @@ KNOWN: Final = (
     "tilewright.onnx_backend compiles for the values of a call"
 )
 FIXED_SIZE: Final = "give the size when compiling: input_shapes={'NAME': (1, 64, ...)}"
+_MAX_FAILURES: Final = 4
 # Imports a subgraph of the current node with these inputs; returns its outputs.
 Inline = Callable[[GraphProto, Sequence[Held]], list[Held]]
 # The sizes that the model states of a value, None for each of which it says nothing.
@@ -87,6 +88,30 @@ class Checkpoint:
 
 
 @final
+class FailedBodies:
+    """Which bodies of loops could not be written out, and how often.
+
+    Where the second way to read a body is tried at every level of a nest, each level doubles how often the innermost
+    one is read.  What failed a few times is therefore not tried again.
+    """
+
+    def __init__(self) -> None:
+        # The graphs are kept: a number that is free again would be another one's.
+        self._counts: dict[int, tuple[GraphProto, int]] = {}
+
+    def note(self, body: GraphProto) -> None:
+        """Count one more time."""
+        self._counts[id(body)] = (body, self._count(body) + 1)
+
+    def is_worth_trying(self, body: GraphProto) -> bool:
+        """Whether other values around it may still make a difference."""
+        return self._count(body) < _MAX_FAILURES
+
+    def _count(self, body: GraphProto) -> int:
+        return self._counts.get(id(body), (body, 0))[1]
+
+
+@final
 @dataclass(slots=True)
 class Call:
     """An application of a foreign op."""
@@ -102,6 +127,7 @@ class Call:
     inline: Inline
     stated_shape: StatedShape
     checkpoint: Checkpoint
+    failed_bodies: FailedBodies
     output_count: int = field(default=1)
     sizes: dict[int, Contents] = field(default_factory=dict[int, Contents])
 

@@ -127,7 +127,8 @@ def _loop(call: Call) -> list[Held]:
     state = [_present(h) for h in call.inputs[2:]]
     it = _Loop(call, call.graph("body"), trips, limit, running, state)
     nodes = _node_count(it.body)
-    if isinstance(trips, int) and control.worth_unrolling(trips, nodes):
+    is_hopeful = call.failed_bodies.is_worth_trying(it.body)
+    if is_hopeful and isinstance(trips, int) and control.worth_unrolling(trips, nodes):
         undo = call.checkpoint()
         written = _written_out(it)
         if written is not None:
@@ -143,9 +144,15 @@ def _loop(call: Call) -> list[Held]:
                 e.need(decides)
         if not isinstance(trips, int) or trips > MAX_TRIPS:
             raise
+        if not call.failed_bodies.is_worth_trying(it.body):
+            raise
         failed = call.checkpoint.problems()
         undo()
-        written = _written_out(it)
+        try:
+            written = _written_out(it)
+        except (UnsupportedError, SkipNodeError):
+            call.failed_bodies.note(it.body)
+            raise
         if written is None:
             call.checkpoint.restore(failed)
             raise
@@ -171,6 +178,8 @@ def _written_out(it: _Loop) -> list[Held] | None:
     for step in range(it.trips):
         going = True if running is None else truth(e, running)
         if going is None:
+            if step > 0:
+                call.failed_bodies.note(it.body)
             return None
         if not going:
             break

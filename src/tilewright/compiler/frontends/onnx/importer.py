@@ -41,7 +41,7 @@ from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.border import Border, Items
-from tilewright.compiler.frontends.onnx.call import Call, Checkpoint
+from tilewright.compiler.frontends.onnx.call import Call, Checkpoint, FailedBodies
 from tilewright.compiler.frontends.onnx.meanings import has_meaning, unknown_op
 from tilewright.compiler.frontends.onnx.model import (
     NEWEST_OPSET,
@@ -116,6 +116,7 @@ class Importer:
         self.graph: Graph = Graph(text_of(model.proto.graph.name) or _UNNAMED)
         self.maker: NodeMaker = NodeMaker(self.graph)
         self.draws: Draws = Draws()
+        self._failed_bodies: FailedBodies = FailedBodies()
         self.problems: list[Problem] = []
         self.records: list[Record] = []
         self.weight_bytes: int = 0
@@ -469,6 +470,7 @@ class Importer:
             maker=self.maker,
             host=self.border.host,
             draws=self.draws,
+            failed_bodies=self._failed_bodies,
             storage=self.model.storage,
             inline=lambda graph, given: self._subgraph(graph, given, scope),
             stated_shape=lambda name: self._dimensions.stated(self._stated(name, scope)),
