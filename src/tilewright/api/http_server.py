@@ -168,6 +168,7 @@ class HttpHandler(BaseHTTPRequestHandler):
     server_version = f"tilewright/{VERSION}"
     timeout = IDLE_SECONDS
     _has_begun: bool = False
+    _waits_for_leave: bool = False  # the client sends the body when it is told to
     _taken: int = 0  # of what connections share
 
     def setup(self) -> None:
@@ -192,12 +193,18 @@ class HttpHandler(BaseHTTPRequestHandler):
     def parse_request(self) -> bool:
         """Whether the head of a request can be understood in one way."""
         self._has_begun = False
+        self._waits_for_leave = False
         if not super().parse_request():
             return False
         is_folded = any("\n" in value for value in self.headers.values())
         if self.headers.defects or is_folded or not self._lines.is_plain:
             self.send_error(HTTPStatus.BAD_REQUEST, "the headers are damaged")
             return False
+        return True
+
+    def handle_expect_100(self) -> bool:
+        """Let the client wait until the body is read: what the head decides is answered without one."""
+        self._waits_for_leave = True
         return True
 
     def read_body(self, length: int) -> bytearray:
@@ -210,6 +217,9 @@ class HttpHandler(BaseHTTPRequestHandler):
         self._source.until = (
             time.monotonic() + IDLE_SECONDS + length / _BODY_BYTES_PER_SECOND
         )
+        if self._waits_for_leave:
+            self._waits_for_leave = False
+            super().handle_expect_100()
         body = bytearray()
         while len(body) < length:
             wanted = min(length - len(body), _PIECE_BYTES)

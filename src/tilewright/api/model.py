@@ -26,9 +26,9 @@ from tilewright.base.host import usable_cores
 from tilewright.base.options import (
     count_option,
     flag_option,
-    methods_option,
     names_option,
     path_option,
+    progress_option,
     text_option,
     wrong,
 )
@@ -186,8 +186,7 @@ def watcher_of(
     if progress is None or progress is False:
         return nullcontext(pipeline.SILENT)
     if progress is not True:
-        methods = ("phase", "advance")
-        return nullcontext(methods_option("progress", progress, methods, "True, or "))
+        return nullcontext(progress_option(progress))
     # Imported here: rich takes longer than loading all the rest that a silent call needs.
     with LATE_IMPORTS:
         from tilewright.api.progress import phase_bar  # noqa: PLC0415

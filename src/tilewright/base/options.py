@@ -217,3 +217,10 @@ def methods_option(
         return value
     names = " and ".join(f"{method}()" for method in methods)
     raise wrong(name, value, f"{otherwise}an object with {names}")
+
+
+def progress_option(value: Value) -> Value:
+    """Who watches, or whether anybody does.  Raises: UserError."""
+    if value is None or isinstance(value, bool):
+        return value
+    return methods_option("progress", value, ("phase", "advance"), "True, or ")

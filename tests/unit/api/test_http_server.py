@@ -275,3 +275,24 @@ def test_a_head_of_many_long_lines_is_refused(server: HttpServer) -> None:
     assert (
         exchange(server, REQUEST[:-2] + lines[:100_000] + b"\r\n\r\n").split()[1] == b"200"
     )
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_client_that_waits_is_told_to_go_on_where_its_body_is_read(
+    is_read: bool, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reads(handler: HttpHandler) -> None:
+        assert handler.read_body(2) == b"{}"
+        well(handler)
+
+    monkeypatch.setattr(Handler, "work", staticmethod(reads if is_read else well))
+    head = REQUEST.replace(b"GET", b"POST").strip()
+    head += b"\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    with connect(server) as held:
+        held.sendall(head)
+        first = held.recv(len(b"HTTP/1.1 100"))
+        assert first == (b"HTTP/1.1 100" if is_read else b"HTTP/1.1 200")
+        held.sendall(b"{}" if is_read else b"")
+        rest = b"".join(iter(lambda: held.recv(4096), b""))
+    assert rest.endswith(b"well")
+    assert rest.count(b"HTTP/1.1 ") == is_read

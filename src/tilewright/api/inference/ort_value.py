@@ -155,7 +155,8 @@ def checked_value(name: str, value: object) -> OrtValue:
 
 def checked_shape(shape: object, dtype: DType) -> tuple[int, ...]:
     """Sizes that memory can have.  Raises: UserError."""
-    if isinstance(shape, str | bytes) or not isinstance(shape, Iterable):
+    is_number = isinstance(shape, np.ndarray) and not shape.ndim
+    if isinstance(shape, str | bytes) or is_number or not isinstance(shape, Iterable):
         raise wrong("shape", shape, "a sequence of sizes")
     sizes = tuple(
         count_option("a size of shape", size, least=0)

@@ -21,6 +21,7 @@ from tilewright.base import knobs
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import read_beginning
+from tilewright.base.options import progress_option
 from tilewright.base.target import Target
 from tilewright.base.version import VERSION
 from tilewright.formats.artifact import extract
@@ -91,7 +92,7 @@ def make_programs(
 
     Raises: as `compile`.
     """
-    compiling = _Compiling(path, threads, precision, progress)
+    compiling = _Compiling(path, threads, precision, progress_option(progress))
     if cache and knobs.CACHE.get():
         found = _kept(key, compiling)
         if found is not None:

@@ -49,6 +49,7 @@ class KernelCall:
                 raise InputError(
                     f"tensor {index} is not {problem}",
                     location=f"kernel '{self._kernel.name}'",
+                    hint="numpy.ascontiguousarray(x), or numpy.empty(shape, dtype) for a result",
                 )
         key = tuple((array.dtype, array.shape) for array in arrays)
         commands = self._lists.get(key) or self._record(key, arrays)

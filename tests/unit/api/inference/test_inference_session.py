@@ -450,7 +450,7 @@ def test_what_can_be_no_memory_is_refused(shape: object, address: object) -> Non
 
 
 def test_values_need_a_shape_that_memory_can_have() -> None:
-    for shape in ([-1], "ab", [1 << 60], 5):
+    for shape in ([-1], "ab", [1 << 60], 5, np.array(5)):
         with pytest.raises(UserError, match="expected"):
             tw.OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
 

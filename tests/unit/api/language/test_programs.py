@@ -13,6 +13,7 @@ import pytest
 
 from fakes.language_models import speaking_form
 from tilewright.api.language import programs
+from tilewright.base.errors import UserError
 from tilewright.formats.parameters import read_parameters
 from tilewright.runtime.loaders import module_file, outside_weights
 
@@ -158,3 +159,12 @@ def test_notes_that_are_none_are_as_if_there_were_none(
         place.write_bytes(noted)
     assert programs._load(tmp_path / "copy", None) is not None
     assert verify_archive.call_count == 2
+
+
+def test_what_cannot_watch_is_refused_though_programs_are_kept(kept: Path) -> None:
+    place, cache = kept.parent.parent.parent, kept.parent.parent
+    with (
+        mock.patch.dict(os.environ, TILEWRIGHT_CACHE_DIR=str(cache)),
+        pytest.raises(UserError, match="progress is 5, expected True, or an object with"),
+    ):
+        programs.make_programs(place / "tiny.gguf", "0" * 64, progress=5)  # pyright: ignore[reportArgumentType]
