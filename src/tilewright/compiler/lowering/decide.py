@@ -31,6 +31,8 @@ from tilewright.compiler.kernel.rewrite import Rewriter, loads, with_body
 from tilewright.compiler.lowering.simplify import fold
 
 _EXTREMES: Final = ("min", "max")
+_MOST_EXTREMES: Final = 6
+"""In a difference: each that is looked at from both sides doubles the questions."""
 
 
 @final
@@ -107,8 +109,8 @@ def _differences(value: ir.Compare) -> tuple[Dim, ...]:
     return (all_hold[value.op],) if value.op in all_hold else ()
 
 
-def _surely(difference: Dim, known: _Known) -> bool:
-    """Whether `difference <= 0` follows from what is known."""
+def _surely(difference: Dim, known: _Known, extremes: int = _MOST_EXTREMES) -> bool:
+    """Whether `difference <= 0` follows from what is known, with so many extremes seen from their sides."""
     if is_at_most_zero(difference, known.facts):
         return True
     last = difference
@@ -121,10 +123,10 @@ def _surely(difference: Dim, known: _Known) -> bool:
             last = rest + factor * (extent - 1) if factor > 0 else rest
             if is_at_most_zero(last, known.facts):
                 return True
-    return _surely_by_sides(difference, known)
+    return extremes > 0 and _surely_by_sides(difference, known, extremes)
 
 
-def _surely_by_sides(difference: Dim, known: _Known) -> bool:
+def _surely_by_sides(difference: Dim, known: _Known, extremes: int) -> bool:
     """The same where the least or the largest of two numbers is part of a difference: from what is known of both, or of one."""
     terms = () if isinstance(difference, int) else difference.terms
     for monomial, factor in terms:
@@ -133,7 +135,8 @@ def _surely_by_sides(difference: Dim, known: _Known) -> bool:
             rest = difference - Expr(((monomial, factor),), 0)
             is_one_enough = (atom.op == "min") == (factor > 0)
             ways = (
-                _surely(rest + factor * side, known) for side in (atom.left, atom.right)
+                _surely(rest + factor * side, known, extremes - 1)
+                for side in (atom.left, atom.right)
             )
             return any(ways) if is_one_enough else all(ways)
     return False

@@ -113,6 +113,14 @@ def test_the_least_of_two_numbers_is_no_more_than_each_and_no_less_than_both():
         assert conditions_left(where(compare("ge", n, 4), run)) == left
 
 
+def test_a_sum_of_many_extremes_is_left_open_before_all_their_sides_are_tried():
+    total: Dim = 0
+    for number in range(40):
+        total = total + minimum(n, 100 + number)
+    body = where(compare("lt", total, 4000), count(i))
+    assert conditions_left(loop("i", n, body)) == 1
+
+
 def test_parts_of_a_conjunction_are_decided_alone():
     both = Binary("and", compare("lt", i, n), compare("lt", i * 2, n), dtypes.bool_)
     assert conditions_left(loop("i", n, where(both, count(i)))) == 1
