@@ -14,16 +14,13 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
-from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from brief_reports import report_briefly
-from hangs import HangWatch
 from selection import (
     UNEVEN,
     is_left_out,
@@ -35,7 +32,6 @@ from selection import (
 
 ROOT = Path(__file__).resolve().parent.parent
 LAST_FILE: pytest.StashKey[Path] = pytest.StashKey()
-WATCH: pytest.StashKey[HangWatch] = pytest.StashKey()
 CACHE_VARIABLE = "TILEWRIGHT_CACHE_DIR"
 MODELS_VARIABLE = "TILEWRIGHT_TEST_MODELS"
 
@@ -141,17 +137,9 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 10, 10)
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have somebody say where a test hangs."""
-    config = session.config
-    watch = config.stash[WATCH] = HangWatch(config.stash[fault_handler_stderr_fd_key])
-    config.add_cleanup(watch.end)
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """The same for what the tests of a file leave in caches, before those of the next one; and watch for hangs."""
+    """The same for what the tests of a file leave in caches, before those of the next one."""
     stash = item.config.stash
-    stash[WATCH].test_begins(time.monotonic())
     if item.path != stash.get(LAST_FILE, None):
         stash[LAST_FILE] = item.path
         gc.collect()
