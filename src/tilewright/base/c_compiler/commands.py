@@ -19,6 +19,7 @@ from tilewright.base.host_thread import NO_ROOM_HINT
 COMPILER_HINT: Final = "install a C compiler, name one (cc=…, CC, TILEWRIGHT_CC), or: pip install 'tilewright[cross]'"
 _NO_ROOM: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Of the system, whose compiler is another matter."""
+_SILENT_HINT: Final = "where the disk of temporary files is full, nothing can be said: TMPDIR names another folder"
 _SHOWN_LINES: Final = 20
 _SHOWN_COMMAND: Final = 400
 
@@ -103,4 +104,8 @@ def _failure(command: Sequence[str], status: int, said: str) -> UserError:
         "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:]) or "  (it said nothing)"
     )
     cause = f"with status {status}" if status > 0 else f"by signal {-status}"
-    return UserError(f"'{command[0]}' ended {cause}:\n{shown}\n  command: {text}")
+    # What it says goes to the folder where it writes: a disk that is full takes neither.
+    return UserError(
+        f"'{command[0]}' ended {cause}:\n{shown}\n  command: {text}",
+        hint=None if lines else _SILENT_HINT,
+    )
