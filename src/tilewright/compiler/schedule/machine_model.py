@@ -10,6 +10,7 @@ Source: the rows of `_CORES`, Agner Fog's instruction tables and the makers' opt
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, final
@@ -37,6 +38,7 @@ class Core:
         crowded: how much longer steps take whose operands fall into one set of the first level cache.
         across: operations to combine the lanes of a vector.
         fill: cycles that a line which comes from the second level cache delays a step, though it was foreseen.
+        second_level_ways: places of the second level cache that one line may be in.
         third_level: bytes that the third level cache brings to one core in a cycle.
         memory: bytes that main memory brings to one core in a nanosecond, where work hides a part of it.
         read_ahead: how many bytes ahead a row of packed words (numbers of a few bits) is asked for from main memory; 0: it is
@@ -57,6 +59,7 @@ class Core:
     crowded: float = 1.3
     across: int = 24
     fill: float = 0.0
+    second_level_ways: int = 8
     third_level: float = 25.0
     memory: float = 25.0
     read_ahead: int = 0
@@ -84,7 +87,14 @@ _TALL_TILES: Final = frozenset({"avx512f", "neon"})
 _LOOKUPS: Final = frozenset({"avx512f"})
 """Extensions that look numbers up by the lowest 4 bits of words."""
 _EXTENSION: Final = 0.3
-_MESH: Final = Core(fill=0.2, third_level=9, memory=16, read_ahead=4096, written_ahead=1024)
+_MESH: Final = Core(
+    fill=0.2,
+    second_level_ways=16,
+    third_level=9,
+    memory=16,
+    read_ahead=4096,
+    written_ahead=1024,
+)
 """Two multiply-adds of 512 bits a cycle, and a third level cache that lies in slices over the chip.
 
 Measured: Cascade Lake.  The others of its line have that cache too, and its numbers unmeasured.
@@ -113,6 +123,14 @@ class MemoryLevel:
     size_bytes: int
     bandwidth: float
     ways: int = 0
+
+    def ways_taken(self, rows: int, row_bytes: int, apart: int) -> int:
+        """Lines that meet in one set when rows of `row_bytes`, so many bytes `apart`, are all there; 0 where ways do not matter."""
+        if not self.ways or apart <= 0:
+            return 0
+        way_bytes = self.size_bytes // self.ways
+        step = math.gcd(apart, way_bytes)
+        return -(-rows * step // way_bytes) * -(-row_bytes // step)
 
 
 @final
@@ -218,7 +236,9 @@ class MachineModel:
             l1=MemoryLevel(
                 size_bytes=caches.l1d_bytes, bandwidth=190, ways=caches.l1d_ways
             ),
-            l2=MemoryLevel(size_bytes=caches.l2_bytes, bandwidth=118),
+            l2=MemoryLevel(
+                size_bytes=caches.l2_bytes, bandwidth=118, ways=core.second_level_ways
+            ),
             l3=MemoryLevel(
                 size_bytes=caches.l3_bytes, bandwidth=core.third_level * core.clock
             ),

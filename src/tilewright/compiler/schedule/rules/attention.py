@@ -3,6 +3,7 @@
     for head, some tiles of rows:                              workgroups
         query[tile, size, rows] = q                            near caches
         for block of keys:
+            keys, values = copies                              where the cache would not keep them
             for tile of rows:
                 for tile of keys: scores[keys, rows] = k query     registers
                 top, powers of the scores, total                   lanes
@@ -24,7 +25,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.compiler.analysis.sizes import estimate, trip_count
-from tilewright.compiler.analysis.strides import stride
+from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule import decisions
@@ -34,13 +35,15 @@ from tilewright.compiler.schedule.rules.attention_streams import few_rows, strea
 from tilewright.compiler.schedule.rules.micro_kernel import MicroKernel
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
+    from_memory,
+    is_block,
     privatize_all,
     split_off_last_block,
     unguard,
     unguarded,
 )
 from tilewright.compiler.schedule.rules.structure import parallel_chain, sums_of_products
-from tilewright.compiler.schedule.rules.tiles import choose_tile, most_rows
+from tilewright.compiler.schedule.rules.tiles import STAYS, choose_tile, most_rows
 from tilewright.compiler.schedule.rules.workgroups import Grid, cut, divided
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain as perfect_nest
@@ -61,11 +64,23 @@ class RowTiles(decisions.Decision):
     Attributes:
         vectors: vectors of rows in a tile: as many as leave room for a tile of sums that needs few loads.
         tiles: tiles of a workgroup, which follow each other while keys and values of a block are near.
+        staged: keys and values of a block are copied to where rows follow each other, once for all tiles of a workgroup.
     """
 
     rule: ClassVar[str] = "attention"
     vectors: int = 2
     tiles: int = 1
+    staged: bool = False
+
+
+@final
+@record
+class _BlockRead:
+    """What a sum reads of a block: rows, bytes of each, and bytes from one to the next."""
+
+    rows: int
+    row_bytes: int
+    apart: int
 
 
 def match_attention(
@@ -78,14 +93,20 @@ def match_attention(
     lanes = machine.lanes(sums_of_products(chain[-1])[0].buffer.dtype)
     sizes = tuple(max(1, estimate(x.extent)) for x in chain)
     return AttentionSite(
-        s, machine, threads, tuple(x.var.name for x in chain), sizes, lanes
+        s,
+        machine,
+        threads,
+        tuple(x.var.name for x in chain),
+        sizes,
+        lanes,
+        tuple(_blocks_read(s, chain[-1])),
     )
 
 
 @final
 @record
 class AttentionSite:
-    """The loops over heads, and over rows innermost; how often they run, about, and rows in a vector."""
+    """The loops over heads, and over rows innermost; how often they run, about, rows in a vector, and what is read of a block."""
 
     s: Schedule
     machine: MachineModel
@@ -93,6 +114,7 @@ class AttentionSite:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     lanes: int
+    reads: tuple[_BlockRead, ...]
 
     def space(self) -> decisions.ChoiceSpace[RowTiles]:
         """Vectors per tile, tiles per workgroup."""
@@ -104,6 +126,7 @@ class AttentionSite:
                 lambda at: decisions.ladder(_MOST_TILES, self._tiles(at)),
                 self._tiles,
             ),
+            decisions.Choice("staged", self._stagings, lambda at: self._stagings(at)[-1]),
         )
 
     def _tiles(self, at: RowTiles) -> int:
@@ -114,6 +137,14 @@ class AttentionSite:
         groups = max(-(-tiles // min(_MOST_TILES, wanted)), 1)
         return -(-tiles // groups)
 
+    def _stagings(self, at: RowTiles) -> tuple[bool, ...]:
+        """Copies pay where tiles share them and what is read of a block would push itself out of the second level cache."""
+        l2 = self.machine.l2
+        taken = sum(l2.ways_taken(x.rows, x.row_bytes, x.apart) for x in self.reads)
+        size = sum(x.rows * x.row_bytes for x in self.reads)
+        pays = at.tiles > 1 and taken > STAYS * l2.ways and size < STAYS * l2.size_bytes
+        return (False, True) if pays else (False,)
+
     def apply(self, chosen: RowTiles, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
         s, lanes = self.s, self.lanes
@@ -122,11 +153,11 @@ class AttentionSite:
             return self._apply_open(width, chosen.tiles, grid)
         split_off_last_block(s, self.names[-1])
         short = _split_off_last_rows(s, self.names, width)
-        _tile(s, self.machine, self.names, width, chosen.tiles, grid)
+        _tile(s, self.machine, self.names, width, chosen, grid)
         if short:
             rest = estimate(find(s.kernel, short[-1]).extent)
             few = -(-rest // lanes) * lanes
-            _tile(s, self.machine, short, few, 1, Grid(s, main=False))
+            _tile(s, self.machine, short, few, RowTiles(), Grid(s, main=False))
         s.note(f"attention: {width} rows as lanes, {chosen.tiles} tiles in a workgroup")
         return Outcome.TILED
 
@@ -146,7 +177,7 @@ class AttentionSite:
         split_off_last_block(s, first[rows])
         tile, lane = cut(s, first[rows], width, f"{rows}_t", "row")
         _, near = cut(s, tile, count, f"{tile}_g", f"{tile}_n", "tight")
-        _LaneRows(s, self.machine).run([near, lane])
+        _LaneRows(s, self.machine, staged=False).run([near, lane])
         split_off_last_block(s, last[rows])
         _, one = cut(s, last[rows], 1, f"{rows}_t", "row")
         stream_rows(s, self.machine, one)
@@ -159,11 +190,11 @@ def _tile(
     machine: MachineModel,
     names: Sequence[str],
     width: int,
-    count: int,
+    chosen: RowTiles,
     grid: Grid,
 ) -> None:
-    """Tiles of `width` rows, `count` of them in a workgroup, of the nest called `names`."""
-    *outer, rows = names
+    """Tiles of `width` rows, as many in a workgroup as were chosen, of the nest called `names`."""
+    (*outer, rows), count = names, chosen.tiles
     tile, lane = cut(s, rows, width, f"{rows}_t", "row")
     tiles = symbolic.bounds(find(s.kernel, tile).extent)[1]
     inner = [tile]
@@ -173,7 +204,7 @@ def _tile(
         group, near = cut(s, tile, count, f"{tile}_g", f"{tile}_n", "tight")
         outer, inner = [*outer, group], [near]
     grid.commit(outer)
-    _LaneRows(s, machine).run([*inner, lane])
+    _LaneRows(s, machine, staged=chosen.staged and bool(inner)).run([*inner, lane])
 
 
 def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[str]:
@@ -193,6 +224,29 @@ def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[
     return [*(apart[name] for name in outer), apart[last[rows]]]
 
 
+def _blocks_read(s: Schedule, rows: For) -> list[_BlockRead]:
+    """The operands in memory that sums of a block read row by row, where sizes and strides are known."""
+    *outer, block = (rows, *(x for x in loops(rows.body) if is_block(x)))
+    around = {x.var.name for x in (*outer[1:], block)}
+    inner = [x.extent for x in loops(block.body)]
+    if not isinstance(rows.extent, int) or not symbolic.names_in(inner) <= around:
+        return []  # a call may have no tile, or tiles read different parts, as with a causal mask
+    reads = [x for store in sums_of_products(block) for x in from_memory(s, store)]
+    return [x for x in (_crossed(block, read) for read in reads) if x is not None]
+
+
+def _crossed(around: For, read: Load) -> _BlockRead | None:
+    """The rows that loops inside of `around` read; None where they are no rows, or only a call knows where they lie."""
+    moving = [x for x in loops(around.body) if depends(read, x.var.name)]
+    extents = {stride(read, x.var.name): symbolic.bounds(x.extent)[1] for x in moving}
+    apart = max((x for x in extents if isinstance(x, int)), default=0)
+    rows, columns = extents.get(apart), extents.get(1)
+    if len(moving) != 2 or apart < 2 or rows is None or columns is None:
+        return None
+    size = read.dtype.itemsize
+    return _BlockRead(rows, columns * size, apart * size)
+
+
 def _stays_in_lanes(loop: For, lane: str) -> bool:
     """Whether a pass over a row's elements reads the rows beside it as vectors."""
     near = all(stride(x, lane) in (0, 1) for x in loads(loop.body))
@@ -204,6 +258,26 @@ class _LaneRows(BlockWalk):
     """The code of a tile of rows, each row a lane."""
 
     together: ClassVar[str] = "iterations"
+
+    def __init__(self, s: Schedule, machine: MachineModel, *, staged: bool) -> None:
+        super().__init__(s, machine)
+        self.staged: bool = staged
+
+    def stage(self, around: str) -> None:
+        """Copy keys, and values the other way round, to where rows follow each other, for all tiles of a workgroup."""
+        s = self.s
+        stored = sums_of_products(find(s.kernel, around)) if self.staged else []
+        for read in [x for store in stored for x in from_memory(s, store)]:
+            if not _crossed(find(s.kernel, around), read):
+                continue
+            try:
+                _, copy = s.apply(do.cache_read, read.buffer.name, around, "workgroup")
+            except ScheduleError:
+                continue  # it is read at several places: then it stays where it lies
+            across, lane = copy
+            (read,) = loads(find(s.kernel, lane).body)
+            is_square = stride(read, lane) != 1
+            self._steps(across, lane, self._width(lane) if is_square else _WAYS)
 
     def inside(self, lane: str) -> None:
         """Move the rows of a tile inside of every part of a row's code."""

@@ -20,7 +20,7 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
-from tilewright.compiler.kernel.ir import For, Load, Store
+from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, plain, space_from
@@ -28,6 +28,7 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.micro_kernel import MicroKernel
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
+    from_memory,
     privatize_all,
     split_off_last_block,
     unguard,
@@ -71,7 +72,7 @@ def match_key_streams(
     if len(sums) < 2:
         return None
     lanes = machine.lanes(sums[0].buffer.dtype)
-    read = _from_memory(s, sums[0])
+    read = from_memory(s, sums[0])
     if len(read) != 1:
         return None
     outer, rows, count = [*chain], list[For](), 1
@@ -144,12 +145,6 @@ def stream_rows(
     _StreamedRows(s, machine, vectors).run([row])
 
 
-def _from_memory(s: Schedule, store: Store) -> list[Load]:
-    """What a sum reads of the kernel's operands."""
-    operands = [x.buffer for x in s.kernel.parameters]
-    return [x for x in loads(store.value) if any(x.buffer is b for b in operands)]
-
-
 @final
 class _StreamedRows(BlockWalk):
     """The code of few rows, lanes along what is read."""
@@ -159,6 +154,9 @@ class _StreamedRows(BlockWalk):
     def __init__(self, s: Schedule, machine: MachineModel, vectors: int) -> None:
         super().__init__(s, machine)
         self.vectors: int = vectors
+
+    def stage(self, around: str) -> None:
+        """Leave all where it lies: each element is read once."""
 
     def inside(self, row: str) -> None:
         """Give every part of a row's code rows of its own."""
@@ -182,7 +180,7 @@ class _StreamedRows(BlockWalk):
     def _read(self, name: str) -> list[Load]:
         """Elements of memory in the sum of products inside of a loop."""
         (store,) = sums_of_products(find(self.s.kernel, name))
-        return _from_memory(self.s, store)
+        return from_memory(self.s, store)
 
     def _dot(self, row: str, name: str) -> None:
         """A sum along what lies in memory; what is read serves all rows."""
@@ -204,7 +202,7 @@ class _StreamedRows(BlockWalk):
         (store,) = sums_of_products(find(s.kernel, name))
         lanes = self.machine.lanes(store.buffer.dtype)
         factors = [x for x in loads(store.value) if x.buffer is not store.buffer]
-        memory = _from_memory(s, store)
+        memory = from_memory(s, store)
         if len(factors) != 2 or len(memory) != 1:
             raise ScheduleError(
                 f"'{store.buffer.name}' adds no product with one element read"

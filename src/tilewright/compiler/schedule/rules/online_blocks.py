@@ -12,8 +12,8 @@ from typing import ClassVar, TypeGuard
 
 from tilewright.base import symbolic
 from tilewright.compiler.analysis.dependence import live_outside, private_buffers
-from tilewright.compiler.kernel.ir import Body, For, If
-from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.ir import Body, For, If, Load, Store
+from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.structure import sums_of_products
@@ -55,6 +55,12 @@ def is_block(statement: object) -> TypeGuard[For]:
     return isinstance(statement, For) and len(sums_of_products(statement)) > 1
 
 
+def from_memory(s: Schedule, store: Store) -> list[Load]:
+    """What a sum reads of the kernel's operands."""
+    operands = [x.buffer for x in s.kernel.parameters]
+    return [x for x in loads(store.value) if any(x.buffer is b for b in operands)]
+
+
 class BlockWalk(ABC):
     """The rows of a workgroup on their way inside of everything.
 
@@ -73,6 +79,10 @@ class BlockWalk(ABC):
         """Give every statement of the loop `row` rows of its own, and schedule each."""
 
     @abstractmethod
+    def stage(self, around: str, /) -> None:
+        """Copy what all iterations of the loop `around` read of a block, if that pays."""
+
+    @abstractmethod
     def part(self, row: str, /) -> None:
         """Schedule the one statement of the loop `row`."""
 
@@ -81,6 +91,7 @@ class BlockWalk(ABC):
         s, row = self.s, nest[-1]
         blocks = [x for x in unguarded(find(s.kernel, row).body) if is_block(x)]
         if not blocks:
+            self.stage(nest[0])
             self.inside(row)
             return
         if not symbolic.names_in(x.extent for x in blocks).isdisjoint(nest):
@@ -103,6 +114,7 @@ class BlockWalk(ABC):
             unguard(s, row)
             self._block(around)
             return
+        self.stage(around[0])
         self.inside(row)
 
 
