@@ -1,4 +1,4 @@
-"""Ctrl-C that comes at the right moment, and is not lost.
+"""Ctrl-C that comes at the right moment, and is not lost; a request to end (SIGTERM) that is one, too.
 
 What does not survive an exception in its middle keeps it until its end; what Python itself drops, in
 destructors and callbacks, comes again.  Called by front ends around the first import of packages with
@@ -43,6 +43,39 @@ def deferred() -> Generator[None]:
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if came:
+        raise KeyboardInterrupt
+
+
+def answer_termination() -> None:
+    """From here on SIGTERM unwinds as Ctrl-C does, so that nothing is left half-written; a second one ends the process.
+
+    Where it was ignored, as `nohup` and the like may have it, it stays so.
+    """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def leave_termination() -> None:
+    """From here on SIGTERM ends the process: nothing is half-written any more."""
+    if signal.getsignal(signal.SIGTERM) is _terminate:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def is_terminated() -> bool:
+    """Whether SIGTERM was answered in this process."""
+    return bool(_TERMINATED)
+
+
+_TERMINATED: Final[list[int]] = []
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _TERMINATED.append(number)
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    if callable(on_interrupt) and on_interrupt is not signal.default_int_handler:
+        on_interrupt(signal.SIGINT, frame)  # `deferred` keeps it until its end
+    else:
         raise KeyboardInterrupt
 
 

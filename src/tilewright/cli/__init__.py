@@ -2,7 +2,7 @@
 
 `tilewright --help` lists the verbs without importing any of them.  Errors of users are printed
 as `error: …` with exit code 1 (and a traceback if `TILEWRIGHT_DEBUG` is set); Ctrl-C exits with
-130 and leaves nothing half-written.
+130, SIGTERM with 143, and neither leaves anything half-written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ import click
 from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import TilewrightError
-from tilewright.base.interrupts import keep_interrupts
+from tilewright.base.interrupts import (
+    answer_termination,
+    is_terminated,
+    keep_interrupts,
+    leave_termination,
+)
 from tilewright.base.text import abridged, did_you_mean, printable
 from tilewright.base.version import VERSION
 from tilewright.cli.option_groups import GroupedOption, OptionGroup
@@ -53,6 +58,9 @@ VERBS: Final = {
 }
 
 
+_INTERRUPTED: Final = 128 + signal.SIGINT
+_TERMINATED: Final = 128 + signal.SIGTERM
+"""As shells report processes that signals ended."""
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -151,23 +159,27 @@ def root() -> None:
 def main() -> None:
     """The entry point of the `tilewright` command."""
     keep_interrupts()
+    answer_termination()
     # Python looks for garbage at the end, too: after a compilation for a second, in which the system frees all anyway.
     atexit.register(gc.freeze)
     try:
         prepare_streams()
         code = _run()
-        _end_at_interrupt()
+        _end_at_signals()
     except KeyboardInterrupt:  # once more, while the first was answered
-        _end_at_interrupt()
-        code = 130
+        _end_at_signals()
+        code = _INTERRUPTED
+    if code == _INTERRUPTED and is_terminated():
+        code = _TERMINATED
     sys.exit(code)
 
 
-def _end_at_interrupt() -> None:
-    """Let the system end the process at Ctrl-C: nothing is half-written any more.
+def _end_at_signals() -> None:
+    """Let the system end the process at Ctrl-C and SIGTERM: nothing is half-written any more.
 
-    Python's own leaving (joining threads, atexit) answers it with a traceback.
+    Python's own leaving (joining threads, atexit) answers them with a traceback.
     """
+    leave_termination()
     if (
         signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     ):  # as in the background of a shell
@@ -186,7 +198,7 @@ def _run() -> int:
         sys.stdout.flush()
         return cast("int | None", done) or 0
     except click.exceptions.Abort:
-        return 130
+        return _INTERRUPTED
     except (
         SystemExit
     ) as left:  # click's own answer to a shell that completes, and to a closed pipe
@@ -204,9 +216,9 @@ def _run() -> int:
             click.echo(printable(abridged(line)), err=True)
         return 1
     except KeyboardInterrupt:
-        _end_at_interrupt()
-        click.echo("interrupted", err=True)
-        return 130
+        _end_at_signals()
+        click.echo("terminated" if is_terminated() else "interrupted", err=True)
+        return _INTERRUPTED
     except (MemoryError, OSError) as error:
         if knobs.DEBUG.get():
             raise

@@ -9,14 +9,44 @@ import threading
 
 import pytest
 
-from tilewright.base.interrupts import deferred
+from tilewright.base import interrupts
+from tilewright.base.interrupts import answer_termination, deferred, leave_termination
 
 
 @pytest.fixture(autouse=True)
-def _pythons_own_handler():
+def _pythons_own_handler(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(interrupts, "_TERMINATED", [])
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    on_termination = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGTERM, on_termination)
+
+
+def test_a_request_to_end_comes_as_an_interrupt_once_and_at_the_end_of_the_block() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    answer_termination()
+    seen: list[str] = []
+
+    def work() -> None:
+        with deferred():
+            signal.raise_signal(signal.SIGTERM)
+            seen.append("the end")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert seen == ["the end"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("theirs", [signal.SIG_IGN, print])
+def test_a_request_to_end_that_somebody_answers_already_stays_theirs(
+    theirs: object,
+) -> None:
+    signal.signal(signal.SIGTERM, theirs)  # pyright: ignore[reportArgumentType]
+    answer_termination()
+    leave_termination()
+    assert signal.getsignal(signal.SIGTERM) is theirs
 
 
 def test_an_interrupt_comes_at_the_end_of_the_block() -> None:

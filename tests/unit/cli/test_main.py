@@ -160,7 +160,8 @@ def test_an_interrupt_before_the_verb_ends_as_one_in_it(
 
     monkeypatch.setattr(cli, "prepare_streams", stop)
     monkeypatch.setattr(cli, "keep_interrupts", lambda: None)
-    monkeypatch.setattr(cli, "_end_at_interrupt", lambda: None)  # the test goes on
+    monkeypatch.setattr(cli, "answer_termination", lambda: None)
+    monkeypatch.setattr(cli, "_end_at_signals", lambda: None)  # the test goes on
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 130

@@ -182,8 +182,15 @@ def test_warnings_look_like_errors(host_onnx: Path, tmp_path: Path) -> None:
     assert "op 'ngram_counts' has no kernel" in done.err
 
 
-def interrupted(arguments: list[object], *, after: str, folder: Path) -> tuple[int, str]:
-    """Start a process, wait until the file `after` is there, send Ctrl-C; (exit code, stderr)."""
+def interrupted(
+    arguments: list[object],
+    *,
+    after: str,
+    folder: Path,
+    sent: signal.Signals = signal.SIGINT,
+) -> tuple[int, str]:
+    """Start a process, wait until the file `after` is there, send a signal; (exit code, stderr)."""
+    (folder / "scratch").mkdir()
     process = subprocess.Popen(
         [sys.executable, "-m", "tilewright", *map(str, arguments)],
         stdout=subprocess.DEVNULL,
@@ -191,14 +198,18 @@ def interrupted(arguments: list[object], *, after: str, folder: Path) -> tuple[i
         text=True,
         cwd=folder,
         start_new_session=True,
-        env={**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / after)},
+        env={
+            **os.environ,
+            "TILEWRIGHT_CACHE_DIR": str(folder / after),
+            "TMPDIR": str(folder / "scratch"),
+        },
     )
     stop = time.monotonic() + 30
     while process.poll() is None and not (folder / after).exists():
         assert time.monotonic() < stop
         time.sleep(0.02)
     time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     try:
         _, err = process.communicate(timeout=30)
     except subprocess.TimeoutExpired:
@@ -229,9 +240,26 @@ def test_ctrl_c_leaves_no_half_written_artifact(mlp_onnx: Path, tmp_path: Path) 
     )
     assert code in (0, 130, -signal.SIGINT), err
     assert "Traceback" not in err
-    assert {p.name for p in tmp_path.iterdir()} <= {"cache", "m.vmfb"}
+    assert {p.name for p in tmp_path.iterdir()} <= {"cache", "scratch", "m.vmfb"}
     if path.exists():
         assert tilewright("inspect", path).code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["m.vmfb", "m.so"])
+def test_a_request_to_end_leaves_no_more_than_ctrl_c(
+    mlp_onnx: Path, tmp_path: Path, name: str
+) -> None:
+    code, err = interrupted(
+        ["compile", mlp_onnx, "-o", tmp_path / name],
+        after="cache",
+        folder=tmp_path,
+        sent=signal.SIGTERM,
+    )
+    assert code in (0, 143), err
+    assert "Traceback" not in err
+    assert {p.name for p in tmp_path.iterdir()} <= {"cache", "scratch", name}
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 _SECOND_INTERRUPT: Final = """
@@ -259,6 +287,34 @@ sys.meta_path.insert(0, Interrupt())
 sys.argv = ["tilewright", "devices"]
 runpy.run_module("tilewright", run_name="__main__")
 """
+
+
+_TERMINATED: Final = """
+import os, signal
+from tilewright import cli
+
+def terminated(*arguments, **options):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        print("unwound")
+
+cli.root = terminated
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("on_interrupt", ["default_int_handler", "SIG_IGN"])
+def test_a_request_to_end_unwinds_what_a_verb_does(on_interrupt: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c",
+         f"import signal; signal.signal(signal.SIGINT, signal.{on_interrupt})\n{_TERMINATED}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (143, "unwound\n", "terminated\n")
 
 
 @pytest.mark.parametrize(
