@@ -272,8 +272,10 @@ class _LaneRows(BlockWalk):
                 continue
             try:
                 _, copy = s.apply(do.cache_read, read.buffer.name, around, "workgroup")
-            except ScheduleError:
-                continue  # it is read at several places: then it stays where it lies
+            except ScheduleError as error:
+                s.note(f"attention: '{read.buffer.name}' stays: {error.message}")
+                continue
+            s.note(f"attention: rows of '{read.buffer.name}' meet in few sets: copied")
             across, lane = copy
             (read,) = loads(find(s.kernel, lane).body)
             is_square = stride(read, lane) != 1
