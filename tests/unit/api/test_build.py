@@ -254,7 +254,7 @@ def test_weights_appear_with_their_archive_or_not_at_all(
     def fail(*_: object) -> None:
         raise UserError("the disk is full")
 
-    monkeypatch.setattr("tilewright.api.model.save_archive", fail)
+    monkeypatch.setattr("tilewright.compiler.packaging.archive.save_archive", fail)
     with pytest.raises(UserError, match="the disk is full"):
         model.save(tmp_path / "net.vmfb", weights=tmp_path / weights)
     assert list(tmp_path.iterdir()) == []
