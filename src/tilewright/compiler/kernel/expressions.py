@@ -94,11 +94,19 @@ def _fold_binary(op: str, x: ir.Const, y: ir.Const) -> ir.Const | None:
         return None
     if op in ("shl", "shr") and not 0 <= y.value < dtype.bits:
         return None
-    with np.errstate(all="ignore"):
-        value = numerics.binary(
-            op, numerics.array(x.value, dtype), numerics.array(y.value, dtype), dtype
-        )
+    left, right = numerics.array(x.value, dtype), numerics.array(y.value, dtype)
+    value = _folded(numerics.binary, op, left, right, dtype)
     return ir.Const(_plain(value, dtype), dtype, x.lanes)
+
+
+def _folded(
+    compute: Callable[Operands, numerics.Values],
+    *operands: Operands.args,
+    **options: Operands.kwargs,
+) -> numerics.Values:
+    """What `numerics` makes of constants; numpy does not warn of infinities, NaN and integers that wrap."""
+    with np.errstate(all="ignore"):
+        return compute(*operands, **options)
 
 
 def _plain(value: numerics.Values, dtype: DType) -> Scalar:
@@ -135,8 +143,7 @@ def unary(op: str, x: ir.Expression) -> ir.Expression:
             return const(False, dtypes.bool_, x.lanes)
         return ir.Unary(op, x, dtypes.bool_, x.lanes)
     if isinstance(x, ir.Const):
-        with np.errstate(all="ignore"):
-            value = numerics.unary(op, numerics.array(x.value, x.dtype), x.dtype)
+        value = _folded(numerics.unary, op, numerics.array(x.value, x.dtype), x.dtype)
         return ir.Const(_plain(value, x.dtype), x.dtype, x.lanes)
     if op == "abs" and not x.dtype.is_signed:
         return x
@@ -151,7 +158,8 @@ def compare(op: str, x: Operand, y: Operand) -> ir.Expression:
     if op not in ir.COMPARE_OPS:
         raise InternalError(f"unknown comparison '{op}'")
     if isinstance(left, ir.Const) and isinstance(right, ir.Const):
-        value = numerics.compare(
+        value = _folded(
+            numerics.compare,
             op,
             numerics.array(left.value, left.dtype),
             numerics.array(right.value, right.dtype),
@@ -207,7 +215,7 @@ def cast(x: ir.Expression, dtype: DType) -> ir.Expression:
     if x.dtype is dtype:
         return x
     if isinstance(x, ir.Const):
-        value = numerics.cast(numerics.array(x.value, x.dtype), dtype)
+        value = _folded(numerics.cast, numerics.array(x.value, x.dtype), dtype)
         return ir.Const(_plain(value, dtype), dtype, x.lanes)
     return ir.Cast(x, dtype, x.lanes)
 

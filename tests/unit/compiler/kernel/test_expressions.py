@@ -50,6 +50,24 @@ def test_constants_fold_with_the_semantics_of_the_ir():
     assert math.isnan(e.binary("max", e.const(math.nan, f32), e.const(1, f32)).value)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("fold", "value"),
+    [
+        (lambda: e.cast(e.const(1e300, f64), f32), math.inf),
+        (lambda: e.cast(e.const(1e30, f32), f16), math.inf),
+        (lambda: e.cast(e.const(math.nan, f32), i32), 0),
+        (lambda: e.binary("mul", e.const(1e300, f64), e.const(1e300, f64)), math.inf),
+        (lambda: e.unary("exp", e.const(1e9, f32)), math.inf),
+        (lambda: e.compare("lt", e.const(math.nan, f32), e.const(1.0, f32)), False),
+    ],
+)
+def test_constants_fold_without_a_warning_whatever_they_come_to(fold, value):
+    folded = fold()
+    assert isinstance(folded, Const)
+    assert folded.value == value
+
+
 def test_the_bits_of_a_value_read_as_another_type_of_its_width():
     assert e.bitcast(e.const(1.0, f32), i32).value == 0x3F800000
     assert e.bitcast(e.const(-(2**31), i32), f32).value == 0.0
