@@ -32,7 +32,6 @@ from tilewright.compiler.kernel.threads import SharedAccesses, run_threads
 Values = np.ndarray[Any, np.dtype[Any]]
 Mask = Values | None
 
-_PRIVATE: Final = (ir.Space.WORKGROUP, ir.Space.REGISTER)
 # More simultaneous iterations than this are not run as one array.
 _AXIS_LIMIT: Final = 1 << 22
 
@@ -149,7 +148,9 @@ class _Run:
             data = np.asarray(buffer.data).astype(buffer.dtype.numpy).reshape(shape)
             self.storage[buffer] = _Storage(data, shape, 0)
             return
-        lead = tuple(n for _, n in self.grid_axes) if buffer.space in _PRIVATE else ()
+        lead = (
+            tuple(n for _, n in self.grid_axes) if buffer.space in ir.LOCAL_SPACES else ()
+        )
         array = np.full(lead + shape, _poison(buffer.dtype), buffer.dtype.numpy)
         self.storage[buffer] = _Storage(array, shape, len(lead))
 
@@ -429,7 +430,9 @@ class _Run:
             return False
         known = self.independent.get(id(loop))
         if known is None:
-            known = is_independent(loop, private=_PRIVATE if loop.kind in _GRID else ())
+            known = is_independent(
+                loop, private=ir.LOCAL_SPACES if loop.kind in _GRID else ()
+            )
             self.independent[id(loop)] = known
         return known
 
@@ -443,7 +446,7 @@ class _Run:
         grid = loop.kind in _GRID
         if grid:
             self.grid_axes.append((name, extent))
-            self.allocate(*_PRIVATE)
+            self.allocate(*ir.LOCAL_SPACES)
         self.body(loop.body, guard)
         if grid:
             self.grid_axes.pop()
@@ -457,7 +460,7 @@ class _Run:
         for step in range(extent - 1, -1, -1) if grid else range(extent):
             self.env[loop.var.name] = step
             if grid:
-                self.allocate(*_PRIVATE)
+                self.allocate(*ir.LOCAL_SPACES)
             self.body(loop.body, guard)
         del self.env[loop.var.name]
 
