@@ -51,11 +51,7 @@ def count_option(
 def real_option(name: str, value: object) -> float:
     """A number from 0 on, numpy's included.  Raises: UserError, for NaN and a bool, too."""
     expected = "a number of 0 or more"
-    if isinstance(value, bool) or not isinstance(
-        value, (int, float, np.floating, np.integer)
-    ):
-        raise wrong(name, value, expected)
-    number = float(cast("float", value))
+    number = _float_of(name, value, expected)
     if not number >= 0:
         raise wrong(name, value, expected)
     return number
@@ -64,17 +60,22 @@ def real_option(name: str, value: object) -> float:
 def finite_option(name: str, value: object) -> float:
     """A number of either sign, numpy's included.  Raises: UserError, for NaN, infinities and a bool, too."""
     expected = "a finite number"
+    number = _float_of(name, value, expected)
+    if not math.isfinite(number):
+        raise wrong(name, value, expected)
+    return number
+
+
+def _float_of(name: str, value: object, expected: str) -> float:
+    """A number, numpy's included.  Raises: UserError, for a bool and what no float can be, too."""
     if isinstance(value, bool) or not isinstance(
         value, (int, float, np.floating, np.integer)
     ):
         raise wrong(name, value, expected)
     try:
-        number = float(cast("float", value))
+        return float(cast("float", value))
     except OverflowError as error:
         raise wrong(name, value, expected) from error
-    if not math.isfinite(number):
-        raise wrong(name, value, expected)
-    return number
 
 
 def flag_option(name: str, value: object) -> bool:

@@ -94,6 +94,7 @@ def test_values_that_make_sense_are_taken() -> None:
             "x is nan, expected a number of 0 or more",
         ),
         (lambda: real_option("x", -1), "x is -1, expected a number of 0 or more"),
+        (lambda: real_option("x", 10**400), "x is 1000"),
         (
             lambda: names_option("names", "ab", "names"),
             "names is 'ab', expected a sequence",
