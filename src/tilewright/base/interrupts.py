@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+INTERRUPTED: Final = 128 + signal.SIGINT
+TERMINATED: Final = 128 + signal.SIGTERM
+"""Exit codes, as shells report processes that signals ended."""
 _AGAIN_S: Final = 0.01
 """Long enough for a callback to be over, too short to be noticed."""
 

@@ -24,6 +24,8 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import TilewrightError
 from tilewright.base.interrupts import (
+    INTERRUPTED,
+    TERMINATED,
     answer_termination,
     is_terminated,
     keep_interrupts,
@@ -58,9 +60,6 @@ VERBS: Final = {
 }
 
 
-_INTERRUPTED: Final = 128 + signal.SIGINT
-_TERMINATED: Final = 128 + signal.SIGTERM
-"""As shells report processes that signals ended."""
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -168,9 +167,9 @@ def main() -> None:
         _end_at_signals()
     except KeyboardInterrupt:  # once more, while the first was answered
         _end_at_signals()
-        code = _INTERRUPTED
-    if code == _INTERRUPTED and is_terminated():
-        code = _TERMINATED
+        code = INTERRUPTED
+    if code == INTERRUPTED and is_terminated():
+        code = TERMINATED
     sys.exit(code)
 
 
@@ -198,7 +197,7 @@ def _run() -> int:
         sys.stdout.flush()
         return cast("int | None", done) or 0
     except click.exceptions.Abort:
-        return _INTERRUPTED
+        return INTERRUPTED
     except (
         SystemExit
     ) as left:  # click's own answer to a shell that completes, and to a closed pipe
@@ -218,7 +217,7 @@ def _run() -> int:
     except KeyboardInterrupt:
         _end_at_signals()
         click.echo("terminated" if is_terminated() else "interrupted", err=True)
-        return _INTERRUPTED
+        return INTERRUPTED
     except (MemoryError, OSError) as error:
         if knobs.DEBUG.get():
             raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.api.profiling import KernelRow, profile
+from tilewright.base.interrupts import INTERRUPTED
 from tilewright.base.text import format_bytes, format_duration, plural
 from tilewright.cli.display import err, example, labelled, measuring_bar, out, table
 from tilewright.cli.kernel_table import bar, print_kernels
@@ -107,7 +108,7 @@ def command(
         _print_histogram(latency)
     if latency.is_interrupted:
         err.print(labelled("interrupted", "yellow", "kernels were not measured"))
-        raise click.exceptions.Exit(130)
+        raise click.exceptions.Exit(INTERRUPTED)
     if as_json:
         return
     print_kernels(rows, kernels, limits)

@@ -13,6 +13,7 @@ import click
 
 from tilewright.base.errors import UserError
 from tilewright.base.input_file import read_small_file, why_no_file
+from tilewright.base.interrupts import INTERRUPTED
 from tilewright.base.json_text import read_json
 from tilewright.base.output_file import check_output
 from tilewright.base.text import printable, utf8
@@ -127,7 +128,7 @@ def command(
     if prompt_cache is not None:
         opened.cache.save(prompt_cache)
     if not ended:
-        raise click.exceptions.Exit(130)
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 def _schema_of(is_json: bool, given: str | None) -> Mapping[str, object] | None:

@@ -11,6 +11,7 @@ import click
 
 from tilewright.base.errors import InputError
 from tilewright.base.input_file import why_no_file
+from tilewright.base.interrupts import INTERRUPTED
 from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, labelled, out, phase_bar, table
 from tilewright.cli.option_groups import OptionGroup, Verb, option
@@ -120,7 +121,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             else "; nothing is used before the whole model was measured"
         )
         err.print(labelled("interrupted", "yellow", text))
-        raise click.exceptions.Exit(130)
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 def _print(model: Path, tuning: Tuning) -> None:
