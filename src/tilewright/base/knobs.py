@@ -139,9 +139,9 @@ class Knob(Generic[T_co]):
 
 
 def _cache_home() -> Path:
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    if configured:
-        return Path(configured) / "tilewright"
+    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if configured.is_absolute():  # any other path is to be ignored, says its specification
+        return configured / "tilewright"
     try:
         return Path("~/.cache").expanduser() / "tilewright"
     except RuntimeError:  # a user without a home, as containers have them

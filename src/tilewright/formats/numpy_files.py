@@ -9,13 +9,15 @@ Source: NEP 1 (the format .npy); numpy.lib.npyio for archives.
 
 from __future__ import annotations
 
+import errno
 import lzma
 import math
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +36,12 @@ _RAISED: Final = (
 
 _SUFFIX: Final = ".npy"
 _MAGIC: Final = b"\x93NUMPY"
+_HEADS: Final = {
+    (1, 0): "read_array_header_1_0",
+    (2, 0): "read_array_header_2_0",
+    (3, 0): "read_array_header_2_0",
+}
+"""numpy's readers by version; the third differs from the second in names of fields, which no array here has."""
 
 
 class NumpyFileError(Exception):
@@ -48,10 +56,8 @@ def read_npy(file: BinaryIO) -> Array:
     # numpy asks files for their position, which pipes have none of.
     source = file if file.seekable() else SimpleNamespace(read=file.read)
     read_array = cast("Any", np.lib.format.read_array)
-    try:
+    with _refusing():
         return cast("Array", read_array(source, allow_pickle=False))
-    except _RAISED as error:
-        raise _refused(error) from error
 
 
 def read_npz(
@@ -73,21 +79,17 @@ def read_npz(
     with Path(path).open("rb") as file:
         # What comes through a pipe has no end to begin at.
         source = file if file.seekable() else BytesIO(file.read())
-        try:
+        with _refusing():
             archive = cast("np.lib.npyio.NpzFile", np.load(source, allow_pickle=False))
             names = _array_names(archive)
-        except _RAISED as error:
-            raise _refused(error) from error
         with archive:
             chosen = tuple(choose(names))
             for key in chosen:
                 shape, dtype = _head_of(archive, f"{key}{_SUFFIX}")
                 if check is not None:
                     check(key, shape, dtype)
-            try:
+            with _refusing():
                 return {key: cast("Array", archive[f"{key}{_SUFFIX}"]) for key in chosen}
-            except _RAISED as error:
-                raise _refused(error) from error
 
 
 def _array_names(archive: np.lib.npyio.NpzFile) -> list[str]:
@@ -115,25 +117,36 @@ def _head_of(
         member holds.
     """
     members = cast("zipfile.ZipFile", archive.zip)
-    try:
-        with members.open(member) as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                raise NumpyFileError(f"{member!r} is no array")
-            file.seek(0)
-            version = np.lib.format.read_magic(file)
-            reader = (
-                "read_array_header_1_0" if version == (1, 0) else "read_array_header_2_0"
+    with _refusing(), members.open(member) as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise NumpyFileError(f"{member!r} is no array")
+        file.seek(0)
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADS:
+            raise NumpyFileError(
+                f"{member!r} has version {version[0]}.{version[1]} of .npy, expected 1.0 to 3.0"
             )
-            shape, _, dtype = getattr(np.lib.format, reader)(file)
-            left = members.getinfo(member).file_size - file.tell()
-    except _RAISED as error:
-        raise _refused(error) from error
+        shape, _, dtype = getattr(np.lib.format, _HEADS[version])(file)
+        left = members.getinfo(member).file_size - file.tell()
     wanted = math.prod(shape) * dtype.itemsize
     if wanted > left and not dtype.hasobject:
         raise NumpyFileError(
             f"{member!r} has {left} bytes behind its head, expected {wanted}"
         )
     return shape, dtype
+
+
+@contextmanager
+def _refusing() -> Generator[None]:
+    """What numpy and the readers of zip files raise of a damaged file.  Raises: NumpyFileError."""
+    try:
+        yield
+    except _RAISED as error:
+        raise _refused(error) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise NumpyFileError("an offset lies before the file's beginning") from error
 
 
 def _refused(error: Exception) -> NumpyFileError:

@@ -74,6 +74,10 @@ def test_the_cache_folder_follows_the_xdg_variable(
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert knobs.CACHE_DIR.get() == tmp_path / "tilewright"
+    # A relative one is to be ignored, says the specification: each folder one works in would get a cache.
+    for relative in ("cache", "./x", "~/cache", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", relative)
+        assert knobs.CACHE_DIR.get() == Path("~/.cache/tilewright").expanduser()
 
 
 def test_override_wins_over_the_variable_and_ends(monkeypatch: pytest.MonkeyPatch):

@@ -208,3 +208,28 @@ def test_changed_files_are_read_or_refused(tmp_path: Path) -> None:
         except (NumpyFileError, OSError):  # an archive may place arrays before itself
             refused += 1
     assert refused > 120
+
+
+def test_a_version_that_numpy_does_not_have_is_refused_by_its_number(
+    tmp_path: Path,
+) -> None:
+    """Not read as if it were another one."""
+    data = saved()
+    (tmp_path / "a.npz").write_bytes(archive(data[:6] + b"\x09\x00" + data[8:]))
+    with pytest.raises(
+        NumpyFileError, match=r"version 9\.0 of \.npy, expected 1\.0 to 3\.0"
+    ):
+        read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("place", [b"PK\x05\x06", b"PK\x01\x02"])
+def test_an_archive_whose_offsets_lie_outside_of_it_is_refused(
+    place: bytes, tmp_path: Path
+) -> None:
+    """Of the directory, where the reader would begin before the file; of a member."""
+    data = bytearray(archive(saved()))
+    at = data.index(place) + (16 if place == b"PK\x05\x06" else 42)
+    data[at : at + 4] = b"\xff\xff\xff\x7f"
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(NumpyFileError):
+        read_npz(tmp_path / "a.npz")

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO, final
+from typing import Final, TextIO, final
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import say
+from tilewright.base.errors import UserError
 from tilewright.base.output_file import make_output_folder, write_text_output
 from tilewright.base.text import format_duration
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import ArrayHashes, to_text
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.passes.context import PassInfo, PassInstrument, known_names
+
+_DUMP_HINT: Final = (
+    f"{knobs.DUMP_DIR.variable}, or DumpIR, has to name a folder that can be written to"
+)
 
 
 @final
@@ -145,9 +150,14 @@ class DumpIR(PassInstrument):
             self._write(info.name, graph)
 
     def _write(self, subject: str, graph: Graph) -> None:
-        make_output_folder(self.folder)
-        self.last = self.folder / f"{self._count:03}-{subject}.twir"
-        write_text_output(self.last, to_text(graph, locations=True, hashes=self._hashes))
+        path = self.folder / f"{self._count:03}-{subject}.twir"
+        try:
+            make_output_folder(self.folder)
+            write_text_output(path, to_text(graph, locations=True, hashes=self._hashes))
+        except UserError as error:
+            error.hint = _DUMP_HINT
+            raise
+        self.last = path
 
 
 @final

@@ -37,15 +37,23 @@ class _Memory:
 def tensor_of(array: Array) -> tvm_ffi.Tensor:
     """The array's memory as a tensor, which keeps it.
 
-    Raises: UserError for a type that tensors do not have; InputError for elements below a mask; BufferError for
-    an array that is read-only.
+    Raises: UserError for a type that tensors do not have; InputError for elements below a mask, for an array that is
+    read-only, and for one of a type of `ml_dtypes` whose elements do not lie one behind the other.
     """
     refuse_mask(array)
     try:
         return tvm_ffi.from_dlpack(array)
-    except (BufferError, TypeError, RuntimeError):
-        if not array.flags.writeable or not array.flags.c_contiguous:
-            raise
+    except (BufferError, TypeError, RuntimeError) as error:
+        if not array.flags.writeable:
+            raise InputError(
+                "got an array that is read-only, expected one that may be written to, as tensors are",
+                hint="pass a copy: array.copy()",
+            ) from error
+        if not array.flags.c_contiguous:
+            raise InputError(
+                f"got an array of {array.dtype} with strides, expected its elements one behind the other",
+                hint="pass numpy.ascontiguousarray(array)",
+            ) from error
     kept: list[tvm_ffi.Tensor] = []
     dtype = dtypes.from_numpy(array.dtype)
     flat = array.reshape(-1).view(np.uint8)

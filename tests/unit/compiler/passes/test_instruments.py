@@ -145,6 +145,21 @@ def test_dumps_of_another_graph_begin_with_its_input(tmp_path: Path) -> None:
     assert dump.last == tmp_path / "003-drop-one.twir"
 
 
+def test_a_folder_that_takes_no_dumps_is_an_error_that_names_the_setting(
+    tmp_path: Path,
+) -> None:
+    """Whoever set the variable in a shell an hour ago must find it by the error."""
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc")):
+        dump = DumpIR(folder)
+        with pytest.raises(UserError) as caught:
+            watched(dump)
+        assert str(caught.value.location).startswith(str(folder))
+        assert caught.value.hint is not None
+        assert caught.value.hint.startswith("TILEWRIGHT_DUMP_DIR")
+        assert dump.last is None
+
+
 def test_a_refresh_removes_old_dumps_and_nothing_else(tmp_path: Path) -> None:
     for name in ("007-old.twir", "notes.txt", "model.twir"):
         (tmp_path / name).write_text("")

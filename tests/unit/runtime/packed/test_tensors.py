@@ -70,11 +70,20 @@ def test_a_tensor_whose_elements_share_bytes_is_refused(code: int) -> None:
     assert caught.value.hint == "cast it to i8 or u8 in the model"
 
 
-def test_an_array_that_is_read_only_is_refused() -> None:
-    array = np.zeros(4, ml_dtypes.bfloat16)
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_an_array_that_is_read_only_is_refused(dtype: type) -> None:
+    """As one of a file that is mapped is: a function may write to what it gets."""
+    array = np.zeros(4, dtype)
     array.flags.writeable = False
-    with pytest.raises((BufferError, TypeError, RuntimeError)):
+    with pytest.raises(InputError, match="an array that is read-only") as caught:
         tensor_of(array)
+    assert caught.value.hint == "pass a copy: array.copy()"
+
+
+def test_an_array_of_a_type_that_numpy_does_not_exchange_is_refused_with_strides() -> None:
+    with pytest.raises(InputError, match="bfloat16 with strides") as caught:
+        tensor_of(np.zeros((4, 6), ml_dtypes.bfloat16)[:, ::2])
+    assert caught.value.hint == "pass numpy.ascontiguousarray(array)"
 
 
 def test_elements_below_a_mask_are_no_tensor() -> None:
