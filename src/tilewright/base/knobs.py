@@ -267,6 +267,11 @@ def override(**values: object) -> Generator[None]:
         _OVERRIDES.update(saved)
 
 
+def environment_with(**variables: str) -> dict[str, str]:
+    """The environment of this process with some variables set: for a program that it starts."""
+    return {**os.environ, **variables}
+
+
 def unknown_variables() -> tuple[str, ...]:
     """Variables that start with `TILEWRIGHT_` but name no knob, each with a suggestion.
 

@@ -9,14 +9,17 @@ import errno
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Final
 
+from tilewright.base import knobs
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
 from tilewright.base.host_thread import NO_ROOM_HINT
 
 COMPILER_HINT: Final = "install a C compiler, name one (cc=…, CC, TILEWRIGHT_CC), or: pip install 'tilewright[cross]'"
+TEMPORARY: Final = "tilewright-"
+"""What the names of temporary folders begin with."""
 _NO_ROOM: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Of the system, whose compiler is another matter."""
 _SILENT_HINT: Final = "where the disk of temporary files is full, nothing can be said: TMPDIR names another folder"
@@ -46,13 +49,21 @@ def run_all(commands: Sequence[Sequence[str]], *, cwd: str | None = None) -> lis
     Returns: what each of them said, in order.
     Raises: UserError as `run`, for the first of them that fails; the others are ended.
     """
+    # A compiler that is ended leaves its temporary files, and what it had started may still write to them.
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True) as name:
+        return _run_all(commands, cwd, knobs.environment_with(TMPDIR=name))
+
+
+def _run_all(
+    commands: Sequence[Sequence[str]], cwd: str | None, environment: Mapping[str, str]
+) -> list[str]:
     texts: list[str] = []
     waiting = list(reversed(commands))
     running: list[tuple[Sequence[str], subprocess.Popen[str], IO[str]]] = []
     try:
         while waiting or running:
             while waiting and len(running) < usable_cores():
-                running.append(_start(waiting.pop(), cwd))
+                running.append(_start(waiting.pop(), cwd, environment))
             command, process, said = running.pop(0)
             try:
                 status = process.wait()
@@ -73,7 +84,7 @@ def run_all(commands: Sequence[Sequence[str]], *, cwd: str | None = None) -> lis
 
 
 def _start(
-    command: Sequence[str], cwd: str | None
+    command: Sequence[str], cwd: str | None, environment: Mapping[str, str]
 ) -> tuple[Sequence[str], subprocess.Popen[str], IO[str]]:
     """A command that runs, and the file that gets what it says."""
     said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - whoever waits closes it
@@ -85,6 +96,7 @@ def _start(
             stderr=subprocess.STDOUT,
             text=True,
             cwd=cwd,
+            env=environment,
         )
     except OSError as error:
         said.close()

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Final, final
 
 from tilewright.base import knobs
-from tilewright.base.c_compiler.commands import COMPILER_HINT, output_of, run, run_all
+from tilewright.base.c_compiler.commands import (
+    COMPILER_HINT,
+    TEMPORARY,
+    output_of,
+    run,
+    run_all,
+)
 from tilewright.base.c_compiler.object_store import ObjectStore, Step
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import UserError
@@ -317,11 +323,10 @@ def working_folder(path: str | Path | None = None) -> Generator[Path]:
             raise UserError("no such folder", location=folder)
         yield folder
         return
-    with temporary_files(), tempfile.TemporaryDirectory(prefix=_TEMPORARY) as name:
+    with temporary_files(), tempfile.TemporaryDirectory(prefix=TEMPORARY) as name:
         yield Path(name)
 
 
-_TEMPORARY: Final = "tilewright-"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -335,7 +340,7 @@ def temporary_files() -> Generator[None]:
         yield
     except OSError as error:
         place = tempfile.gettempdir() if tempfile.tempdir else None
-        is_ours = place is None or str(error.filename).startswith(f"{place}/{_TEMPORARY}")
+        is_ours = place is None or str(error.filename).startswith(f"{place}/{TEMPORARY}")
         if error.errno not in _NO_ROOM and not is_ours:
             raise
         raise UserError(
