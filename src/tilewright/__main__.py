@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os  # there already, as `sys` is: what is not might come from the current folder
 import sys
 
 
@@ -10,8 +11,6 @@ def _forget_current_folder(path: list[str], package: str) -> None:
 
     The command `tilewright` does not look there either.  It stays where it is the one that this package was found in.
     """
-    import os  # there already, by Python's own start
-
     try:
         here = os.getcwd()  # noqa: PTH109 - pathlib would be looked for in that folder
     except OSError:  # it was removed: nothing is imported from it
@@ -22,20 +21,29 @@ def _forget_current_folder(path: list[str], package: str) -> None:
 
 
 def main() -> None:
-    """Run a verb.  Until the command line can answer Ctrl-C, the system does: it ends the process."""
+    """Run a verb.  Until the command line can answer Ctrl-C and SIGTERM, they end the process at once."""
     import signal  # not from the current folder
 
-    on_interrupt = signal.getsignal(signal.SIGINT)
-    is_ours = (
-        on_interrupt is signal.default_int_handler
-    )  # not ignored, as a shell may have it
-    if is_ours:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from tilewright.cli import main as run  # start-up: Ctrl-C may come while it loads
+    system = {
+        number: answer
+        for number in (signal.SIGINT, signal.SIGTERM)
+        # Not ignored, as a shell may have it.
+        if (answer := signal.getsignal(number))
+        in (signal.default_int_handler, signal.SIG_DFL)
+    }
+    for number in system:
+        signal.signal(number, _leave)
+    from tilewright.cli import main as run  # start-up: a signal may come while it loads
 
-    if is_ours:
-        signal.signal(signal.SIGINT, on_interrupt)
+    for number, answer in system.items():
+        signal.signal(number, answer)
     run()
+
+
+def _leave(number: int, frame: object) -> None:
+    """End with the exit code of later: nothing is begun, and what is half loaded may fail in any way."""
+    del frame
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

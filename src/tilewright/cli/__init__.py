@@ -168,8 +168,11 @@ def main() -> None:
     except KeyboardInterrupt:  # once more, while the first was answered
         _end_at_signals()
         code = INTERRUPTED
-    if code == INTERRUPTED and is_terminated():
-        code = TERMINATED
+    if code == INTERRUPTED:
+        # Python ends `python -m` by the signal where an interrupt left the text of an `exec`, also one that was answered,
+        # unless another text has run since.
+        exec("")
+        code = TERMINATED if is_terminated() else INTERRUPTED
     sys.exit(code)
 
 

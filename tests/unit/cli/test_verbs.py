@@ -224,8 +224,7 @@ def test_ctrl_c_ends_a_benchmark(mlp_onnx: Path, tmp_path: Path) -> None:
     code, err = interrupted(
         ["bench", mlp_onnx, "--seconds", 60, "--no-limits"], after="cache", folder=tmp_path
     )
-    # Python ends itself by the signal when it met `exec`-ed code; shells call both 130.
-    assert code in (130, -signal.SIGINT), err
+    assert code == 130, err
     assert "Traceback" not in err
 
 
@@ -339,6 +338,38 @@ def test_ctrl_c_at_the_beginning_and_at_the_end_is_no_traceback(
     )
     assert done.returncode in (130, -signal.SIGINT), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("first", ["click", "tilewright.cli"])
+@pytest.mark.parametrize(("sent", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_signals_before_the_command_line_is_loaded_have_the_exit_codes_of_later(
+    first: str, sent: str, code: int
+) -> None:
+    script = _INTERRUPTED_IMPORT.format(first=first).replace("SIGINT", sent)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+def test_ctrl_c_in_the_middle_of_a_text_that_is_executed_has_its_exit_code(
+    tmp_path: Path,
+) -> None:
+    """Python takes such an interrupt for one that nobody answered, if it was started with `-m`."""
+    (tmp_path / "verb.py").write_text(
+        "from tilewright import cli\n"
+        "def root(*arguments, **options): exec('raise KeyboardInterrupt')\n"
+        "cli.root = root\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "verb"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (130, b"interrupted\n")
 
 
 def test_what_a_verb_leaves_is_not_searched_for_garbage_at_the_end() -> None:
