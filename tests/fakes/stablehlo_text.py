@@ -6,16 +6,22 @@ import numpy as np
 
 from tilewright.compiler.frontends.stablehlo import load
 from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.ir import Graph
 
 
 def run(body: str, arguments: str, *values: np.ndarray) -> list[np.ndarray]:
     """What `main` gives; the last line of the body is its `return`.  Complex values are two arguments."""
+    given = [part for value in values for part in _parts(np.asarray(value))]
+    return evaluate(graph_of(body, arguments), given)
+
+
+def graph_of(body: str, arguments: str) -> Graph:
+    """The graph of `main`; the last line of the body is its `return`."""
     results = (
         body.rsplit("return", 1)[1].split(":", 1)[1].strip() if "return" in body else ""
     )
     text = f"func.func @main({arguments}) -> ({results}) {{\n{body}\n}}"
-    given = [part for value in values for part in _parts(np.asarray(value))]
-    return evaluate(load(text.encode()).graph, given)
+    return load(text.encode()).graph
 
 
 def _parts(value: np.ndarray) -> list[np.ndarray]:

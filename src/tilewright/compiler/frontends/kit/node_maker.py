@@ -10,10 +10,10 @@ Called by the rows and importers of front ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, cast, final
+from typing import Any, Final, TypeVar, cast, final
 
 import numpy as np
 
@@ -36,6 +36,12 @@ from tilewright.compiler.ops.quantization import widens_bytes
 from tilewright.compiler.ops.shapes import normal_axis, taken_to_hold
 
 FOLD_ELEMENTS: Final = 1 << 16
+Found = TypeVar("Found")
+
+
+@final
+class AttemptOverError(Exception):
+    """What is tried comes to more than it may; never leaves the attempt."""
 
 
 @final
@@ -43,7 +49,10 @@ class NodeMaker:
     """Writes nodes into `graph`; `location` is where the next ones come from."""
 
     __slots__ = (
+        "_cached",
         "_fresh",
+        "_most_nodes",
+        "_node_count",
         "_regions",
         "_stand_ins",
         "_top",
@@ -52,7 +61,6 @@ class NodeMaker:
         "emitted",
         "location",
         "needed",
-        "trials",
     )
 
     def __init__(self, graph: Graph) -> None:
@@ -60,13 +68,16 @@ class NodeMaker:
         self._regions: list[Region] = []
         self._stand_ins: set[Value] = set()
         self._fresh: int = 0
+        # How many nodes were written, and how many may be before what is tried is given up.
+        self._node_count: int = 0
+        self._most_nodes: float = math.inf
+        # Constants that got a value in the graph.
+        self._cached: list[Tensor] = []
         self.location: Location = UNKNOWN_LOCATION
         self.emitted: list[Node] = []
         self.assumptions: dict[Equality, Location] = {}
         # By name of a symbol the element that it is, for what need not be read as a size.
         self.elements: dict[str, Tensor] = {}
-        # That are open, one in another.
-        self.trials: int = 0
         # The inputs whose elements would have had to be known.
         self.needed: set[str] = set()
 
@@ -104,15 +115,49 @@ class NodeMaker:
         finally:
             self._regions.remove(opened)
 
-    @contextmanager
-    def trial(self) -> Generator[Region]:
-        """Write nodes into a region that nothing reads, to see what becomes of them."""
-        self.trials += 1
+    def attempt(self, write: Callable[[], Found | None], most_nodes: int) -> Found | None:
+        """What `write` gives; where it gives None or writes more nodes, those in regions included, all of them go again.
+
+        Attempts in each other end together where the outer one has no nodes left; what went again does not count.
+        """
+        undo, outer, count = self._checkpoint(), self._most_nodes, self._node_count
+        self._most_nodes = min(outer, count + most_nodes)
         try:
-            with self.region() as opened:
-                yield opened
+            found = write()
+        except AttemptOverError:
+            found = None
+            if self._node_count > outer:
+                raise
         finally:
-            self.trials -= 1
+            self._most_nodes = outer
+        if found is None:
+            undo()
+            self._node_count = count
+        return found
+
+    def _checkpoint(self) -> Callable[[], None]:
+        """Remember this moment.  Returns: what goes back to it, once the regions that were opened since are closed."""
+        lists: list[list[Any]] = [self.graph.nodes, self.emitted]
+        dicts: list[dict[Any, Any]] = [self.assumptions, self.elements]
+        for region in self._regions:
+            dicts += [region.captures, region.made]
+        expected = [set(region.expected) for region in self._regions]
+        counts = [len(each) for each in (*lists, *dicts)]
+        cached = len(self._cached)
+
+        def undo() -> None:
+            for each, count in zip(lists, counts, strict=False):
+                del each[count:]
+            for each, count in zip(dicts, counts[len(lists) :], strict=True):
+                for key in list(each)[count:]:
+                    del each[key]
+            for region, held in zip(self._regions, expected, strict=True):
+                region.expected = held
+            for tensor in self._cached[cached:]:
+                tensor.value = None
+            del self._cached[cached:]
+
+        return undo
 
     def flow(
         self,
@@ -170,6 +215,9 @@ class NodeMaker:
         self._append(Node(declaration.schema, [operand], attributes, (), location=where))
 
     def _append(self, node: Node) -> None:
+        self._node_count += 1
+        if self._node_count > self._most_nodes:
+            raise AttemptOverError
         self.graph.nodes.append(node)
         self.emitted.append(node)
         if self._regions:
@@ -257,6 +305,7 @@ class NodeMaker:
             return self._value_inside(tensor, self._regions[-1])
         if tensor.value is None:
             tensor.value = self._made(tensor)
+            self._cached.append(tensor)
             tensor.value.name = tensor.value.name or tensor.name
         return tensor.value
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 
@@ -57,6 +57,22 @@ Inline = Callable[[Region, Sequence[Held]], list[Held]]
 
 
 @final
+class Attempt(Protocol):
+    """Tries to import an operation, and goes back where that gives None or comes to more than so many nodes.
+
+    What came to much for nothing is not tried again, and gives None.
+    """
+
+    def __call__(
+        self,
+        operation: Operation,
+        write: Callable[[], list[Held] | None],
+        most_nodes: int,
+        /,
+    ) -> list[Held] | None: ...
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class Services:
     """What rows ask of the importer.
@@ -72,6 +88,7 @@ class Services:
         within: does something in another world.
         leave, enter: put the place of the walk away, and go back to one.
         probed: notes a value under a name.
+        attempt: tries to import an operation in one of several ways.
     """
 
     inline: Inline
@@ -87,6 +104,7 @@ class Services:
     leave: Callable[[], object]
     enter: Callable[[object], None]
     probed: Callable[[str, Held], None]
+    attempt: Attempt
 
 
 @final

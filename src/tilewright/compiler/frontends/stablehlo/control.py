@@ -30,8 +30,6 @@ from tilewright.compiler.frontends.stablehlo.tree import Operation
 
 MAX_TRIPS: Final = 1024
 """No more trips are looked at to find out whether a loop of few nodes ends."""
-_MOST_TRIALS: Final = 2
-"""In each other: a trial tries the loops inside, so that each level would be read twice as often as that around it."""
 
 _NOTED: Final = (
     "interpreter.probe",
@@ -45,15 +43,16 @@ def _while(call: Call) -> list[Held]:
     """A loop; what is noted turn by turn, and what waits for other processes, happens once."""
     e = call.maker
     if call.services.world.is_shared or _notes(call.operation):
-        state = _written_out(call, lambda: 0)
+        state = _written_out(call)
         if state is None:
             raise UnsupportedError(
                 "a loop of several processes whose trips depend on data is not supported"
             )
         return state
-    if e.trials < _MOST_TRIALS and _is_short(call):
-        written = _written_out(call, lambda: 0)
-        assert written is not None, "it was the first time"
+    written = call.services.attempt(
+        call.operation, lambda: _written_out(call), control.UNROLLED_NODES
+    )
+    if written is not None:
         return written
     forms = list(call.operands)
 
@@ -67,12 +66,6 @@ def _while(call: Call) -> list[Held]:
     return restored(forms, control.loop(e, flattened(forms), go_on, trip))
 
 
-def _is_short(call: Call) -> bool:
-    """Whether writing it out costs little, as a trial tells, in which loops inside are tried, too."""
-    with call.maker.trial() as trial:
-        return _written_out(call, lambda: len(trial.graph.nodes)) is not None
-
-
 def _notes(operation: Operation) -> bool:
     """Whether something in a loop must not be looked at twice."""
     return any(
@@ -83,13 +76,13 @@ def _notes(operation: Operation) -> bool:
     )
 
 
-def _written_out(call: Call, cost: Callable[[], int]) -> list[Held] | None:
-    """Trip after trip; None where data decides about one, or where it costs too much."""
+def _written_out(call: Call) -> list[Held] | None:
+    """Trip after trip; None where data decides about one, or where there are too many."""
     state = list(call.operands)
     for _ in range(MAX_TRIPS):
         (going,) = call.inline(call.region(0), state)
         known = real(going).array
-        if known is None or cost() > control.UNROLLED_NODES:
+        if known is None:
             return None
         if not bool(known.reshape(())):
             return state

@@ -6,16 +6,17 @@ values, so one pass finds all of them.  Not the rows, not the reading of text.  
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Any, Final, final
 
 import tilewright.compiler.frontends.stablehlo.table as table
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.kit.assumptions import Assumptions
-from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.node_maker import AttemptOverError, NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
     REFUSALS,
     Problem,
@@ -25,6 +26,7 @@ from tilewright.compiler.frontends.kit.problems import (
 )
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.agreement import agree, is_complex, leaves
 from tilewright.compiler.frontends.stablehlo.call import (
     Call,
     Comparison,
@@ -42,7 +44,6 @@ from tilewright.compiler.frontends.stablehlo.held import (
     Tuple,
     Unknown,
 )
-from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.narrow import settled
 from tilewright.compiler.frontends.stablehlo.quantized import (
     computes_quantized,
@@ -55,7 +56,6 @@ from tilewright.compiler.frontends.stablehlo.row import Row
 from tilewright.compiler.frontends.stablehlo.stand_ins import TOKEN, stand_in
 from tilewright.compiler.frontends.stablehlo.tree import (
     Block,
-    ComplexType,
     Function,
     Module,
     Operation,
@@ -77,6 +77,10 @@ Names = Sequence[Sequence[str]]
 MAX_DEPTH: Final = 32
 # Loops that are written out and functions that are inlined count every time.
 MAX_OPERATIONS: Final = 200_000
+_MAX_TRIED: Final = 1 << 14
+"""An attempt imports no more operations: most of them may be computed at once and leave no node."""
+_MAX_WASTED: Final = 256
+"""What a call knows of its operands may make a difference, but after so many operations for nothing none is tried again."""
 _TERMINATORS: Final = ("func.return", "return", "stablehlo.return")
 # A composite is what the function of its decomposition computes.
 _CALLS: Final = {
@@ -142,7 +146,12 @@ class Importer:
         self._scope: _Scope = _Scope()
         self._depth: int = 0
         self._lifted: bool = False
-        self._budget: int = MAX_OPERATIONS
+        # Operations that were imported, those of attempts that came to nothing, and when the current one is over.
+        self._done: int = 0
+        self._forgotten: int = 0
+        self._most_done: float = math.inf
+        # How many operations attempts at one of the module imported for nothing.
+        self._wasted: dict[int, int] = {}
         self._world: World = World()
         self._probes: dict[str, list[Held]] = {}
         self._compared: dict[Tensor, Comparison] = {}
@@ -154,6 +163,7 @@ class Importer:
     def run(self, module: Module) -> None:
         """Import the `main` of a module, or its only function; problems are collected, not raised."""
         self._module = module
+        self._wasted.clear()
         entries = _entries(module)
         if not entries:
             named = ", ".join(f"@{name}" for name in module.functions) or "none"
@@ -191,7 +201,7 @@ class Importer:
         shape = self._shape(type_, name, sizes)
         dtype = border_dtype(type_)
         names = (name,)
-        if _is_complex(type_):
+        if is_complex(type_):
             names = (f"{name}_real", f"{name}_imaginary")
         parts: list[Tensor] = []
         for each in names:
@@ -231,7 +241,7 @@ class Importer:
             if isinstance(held, Unknown):
                 continue
             try:
-                for suffix, leaf, own in _leaves(held, type_):
+                for suffix, leaf, own in leaves(held, type_):
                     agree(self.maker, own, leaf, lifted=False)
                     for part, tensor in self._parts(leaf).items():
                         stored = self.maker.cast(tensor, border_dtype(own))
@@ -391,8 +401,10 @@ class Importer:
         self._bind_unknown(operation)
 
     def _import(self, operation: Operation) -> Sequence[Held]:
-        self._budget -= 1
-        if self._budget < 0:
+        self._done += 1
+        if self._done > self._most_done:
+            raise AttemptOverError
+        if self._done - self._forgotten > MAX_OPERATIONS:
             raise UnsupportedError(
                 f"the module unrolls to more than {MAX_OPERATIONS} operations"
             )
@@ -438,6 +450,7 @@ class Importer:
             self._leave,
             self._enter,
             self._probed,
+            self._attempt,
         )
 
     def _called(
@@ -479,6 +492,39 @@ class Importer:
         assert isinstance(place, _Place), "made by `_leave`"
         self._scope, self._depth, self._lifted = place.scope, place.depth, place.lifted
         self.maker.location, self.maker.emitted = place.location, place.emitted
+
+    def _attempt(
+        self,
+        operation: Operation,
+        write: Callable[[], list[Held] | None],
+        most_nodes: int,
+    ) -> list[Held] | None:
+        """Try to import an operation, as long as that is short; else what was noted meanwhile is forgotten."""
+        wasted = self._wasted.get(id(operation), 0)
+        if wasted > _MAX_WASTED:
+            return None
+        place, done, forgotten, outer = (
+            self._leave(), self._done, self._forgotten, self._most_done
+        )  # fmt: skip
+        lists: list[list[Any]] = [
+            self.problems, self.records, self._requests, self._entered
+        ]  # fmt: skip
+        counts = [len(each) for each in lists]
+        self._most_done = min(outer, done + _MAX_TRIED)
+        try:
+            found = self.maker.attempt(write, most_nodes)
+        finally:
+            self._most_done = outer
+        if found is not None:
+            return found
+        self._wasted[id(operation)] = wasted + self._done - done
+        self._enter(place)
+        for each, count in zip(lists, counts, strict=True):
+            del each[count:]
+        if self._done > outer:
+            raise AttemptOverError
+        self._forgotten = forgotten + self._done - done
+        return None
 
     # --- rows
 
@@ -527,50 +573,6 @@ class Importer:
         if quantized:
             return [quantize(e, h, t) for h, t in zip(found, types, strict=True)]
         return [settled(e, h, t) for h, t in zip(found, types, strict=True)]
-
-
-def _leaves(held: Held, type_: Type) -> Iterator[tuple[str, Held, Type]]:
-    """The tensors of a result, by what is added to its name; tokens are none."""
-    if isinstance(held, Tuple) and isinstance(type_, TupleType):
-        if len(held.items) != len(type_.items):
-            raise ModelError(
-                f"is a tuple of {len(held.items)} values, its type says {type_}"
-            )
-        for index, (item, own) in enumerate(zip(held.items, type_.items, strict=True)):
-            for suffix, leaf, stated in _leaves(item, own):
-                yield f"_{index}{suffix}", leaf, stated
-    elif not isinstance(held, Token):
-        yield "", held, type_
-
-
-def agree(e: NodeMaker, type_: Type, held: Held, *, lifted: bool) -> None:
-    """Raise ModelError where a result is not of the type that the text states.
-
-    Where a call decides a size that the text states, that is what it must give.
-    """
-    if isinstance(held, Tuple | Token):
-        return
-    stated = GraphType(element_dtype(type_), ())
-    if isinstance(held, Complex) != _is_complex(type_):
-        kind = "complex" if isinstance(held, Complex) else "real"
-        raise ModelError(f"gives {kind} numbers, its type says {type_}")
-    for tensor in (held.real, held.imaginary) if isinstance(held, Complex) else (held,):
-        is_right = lifted or _has_shape(e, tensor.shape, type_)
-        if tensor.dtype != stated.dtype or not is_right:
-            sizes = ", ".join("?" if n is None else str(n) for n in sizes_in(type_))
-            raise ModelError(f"gives {tensor.type}, its type says {stated.dtype}[{sizes}]")
-
-
-def _has_shape(e: NodeMaker, shape: Sequence[Dim], type_: Type) -> bool:
-    sizes = sizes_in(type_)
-    if len(sizes) != len(shape):
-        return False
-    pairs = zip(sizes, shape, strict=True)
-    return all(own is None or assumed_equal(e, size, own) for own, size in pairs)
-
-
-def _is_complex(type_: Type) -> bool:
-    return isinstance(type_, TensorType) and isinstance(type_.element, ComplexType)
 
 
 def _entries(module: Module) -> list[tuple[Function, Block]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fakes.stablehlo_text import run
+from fakes.stablehlo_text import graph_of, run
+from tilewright.compiler.frontends.stablehlo import table
 
 NUMBER = "tensor<i64>"
 
@@ -87,3 +88,55 @@ def test_loops_in_loops_are_read_in_time_that_grows_with_them(
 ) -> None:
     (found,) = run(_loops_in_loops(depth, trips), f"%x: {NUMBER}", np.array(5))
     assert int(found) == 5 + trips**depth
+
+
+def _operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of operations, noted as they are imported."""
+    found: list[str] = []
+    find = table.find
+
+    def noted(name: str) -> object:
+        found.append(name)
+        return find(name)
+
+    monkeypatch.setattr(table, "find", noted)
+    return found
+
+
+def test_what_is_written_out_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = _operations(monkeypatch)
+    graph_of(_loops_in_loops(3, 3), f"%x: {NUMBER}")
+    # 27 innermost additions, and as many of counters as there are trips.
+    assert names.count("stablehlo.add") == 27 + 3 + 9 + 27
+
+
+def test_a_nest_that_is_too_long_is_tried_once_at_each_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = _operations(monkeypatch)
+    graph = graph_of(_loops_in_loops(12, 3), f"%x: {NUMBER}")
+    # 256 nodes of an attempt at each level, their counters, and what stays: nothing near to 3 to the power of 12.
+    assert names.count("stablehlo.add") < 12 * 1024
+    loops = [node for node in graph.walk() if node.op == "while"]
+    assert 0 < len(loops) < 12
+    assert sum(1 for _ in graph.walk()) < 600
+
+
+def test_what_an_attempt_wrote_is_gone_where_the_loop_stays_one() -> None:
+    """The constant is known before the loop, and first needed in the attempt."""
+    long = "".join(
+        f"%s{i + 1} = stablehlo.multiply %s{i}, %big : {NUMBER}\n" for i in range(200)
+    )
+    body = (
+        f"%zero = stablehlo.constant dense<0> : {NUMBER}\n%one = stablehlo.constant dense<1> : {NUMBER}\n"
+        f"%most = stablehlo.constant dense<3> : {NUMBER}\n%big = stablehlo.constant dense<3> : {NUMBER}\n"
+        f"%w:2 = stablehlo.while(%i = %zero, %s0 = %x) : {NUMBER}, {NUMBER}\n"
+        f"cond {{\n%c = stablehlo.compare LT, %i, %most : ({NUMBER}, {NUMBER}) -> tensor<i1>\n"
+        f"stablehlo.return %c : tensor<i1>\n}} do {{\n{long}%n = stablehlo.add %i, %one : {NUMBER}\n"
+        f"stablehlo.return %n, %s200 : {NUMBER}, {NUMBER}\n}}\n"
+        f"%r = stablehlo.multiply %w#1, %big : {NUMBER}\nreturn %r : {NUMBER}"
+    )
+    graph = graph_of(body, f"%x: {NUMBER}")
+    assert [node.op for node in graph if node.op == "mul"] == ["mul"]
+    (found,) = run(body, f"%x: {NUMBER}", np.array(5))
+    assert int(found) % 2**64 == 5 * pow(3, 601, 2**64) % 2**64

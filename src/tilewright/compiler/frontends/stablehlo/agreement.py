@@ -1,0 +1,67 @@
+"""Whether values are what the types of a module say of them.
+
+Called by the importer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.stablehlo.call import element_dtype, sizes_in
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Token, Tuple
+from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
+from tilewright.compiler.frontends.stablehlo.tree import (
+    ComplexType,
+    TensorType,
+    TupleType,
+    Type,
+)
+from tilewright.compiler.graph.schema import TensorType as GraphType
+
+
+def leaves(held: Held, type_: Type) -> Iterator[tuple[str, Held, Type]]:
+    """The tensors of a result, by what is added to its name; tokens are none."""
+    if isinstance(held, Tuple) and isinstance(type_, TupleType):
+        if len(held.items) != len(type_.items):
+            raise ModelError(
+                f"is a tuple of {len(held.items)} values, its type says {type_}"
+            )
+        for index, (item, own) in enumerate(zip(held.items, type_.items, strict=True)):
+            for suffix, leaf, stated in leaves(item, own):
+                yield f"_{index}{suffix}", leaf, stated
+    elif not isinstance(held, Token):
+        yield "", held, type_
+
+
+def agree(e: NodeMaker, type_: Type, held: Held, *, lifted: bool) -> None:
+    """Raise ModelError where a result is not of the type that the text states.
+
+    Where a call decides a size that the text states, that is what it must give.
+    """
+    if isinstance(held, Tuple | Token):
+        return
+    stated = GraphType(element_dtype(type_), ())
+    if isinstance(held, Complex) != is_complex(type_):
+        kind = "complex" if isinstance(held, Complex) else "real"
+        raise ModelError(f"gives {kind} numbers, its type says {type_}")
+    for tensor in (held.real, held.imaginary) if isinstance(held, Complex) else (held,):
+        is_right = lifted or _has_shape(e, tensor.shape, type_)
+        if tensor.dtype != stated.dtype or not is_right:
+            sizes = ", ".join("?" if n is None else str(n) for n in sizes_in(type_))
+            raise ModelError(f"gives {tensor.type}, its type says {stated.dtype}[{sizes}]")
+
+
+def _has_shape(e: NodeMaker, shape: Sequence[Dim], type_: Type) -> bool:
+    sizes = sizes_in(type_)
+    if len(sizes) != len(shape):
+        return False
+    pairs = zip(sizes, shape, strict=True)
+    return all(own is None or assumed_equal(e, size, own) for own, size in pairs)
+
+
+def is_complex(type_: Type) -> bool:
+    """Whether a type says that elements are complex numbers."""
+    return isinstance(type_, TensorType) and isinstance(type_.element, ComplexType)
