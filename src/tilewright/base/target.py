@@ -344,7 +344,9 @@ _MADE_ELSEWHERE: Final = {
 
 
 def _unknown_architecture(name: str, word: str) -> TargetError:
-    known = f"known: {' '.join(sorted(_CPUS))}"
+    known = (
+        f"architectures: {' '.join(sorted(_CPUS))}; back ends: {' '.join(sorted(BACKENDS))}"
+    )
     asked = name.lower()
     if asked in _RUN_HERE:
         hint = f"{_RUN_HERE[asked]} is not made here, that of other compilers can be loaded; {known}"
@@ -446,7 +448,13 @@ def _without_architecture(backend: str, options: list[str]) -> Target:
 def _with_cpu(target: Target, name: str) -> Target:
     rows = _rows(target.arch)
     if name in ("host", "native"):
-        return replace(Target.host(), os=target.os)
+        machine = Target.host()
+        if machine.arch != target.arch:
+            raise TargetError(
+                f"CPU '{name}' is this machine's, which is no {target.arch}",
+                hint=f"name a CPU of {target.arch}: {' '.join(sorted(rows))}",
+            )
+        return replace(machine, os=target.os)
     if name not in rows:
         hint = did_you_mean(name, rows) or "known: " + " ".join(sorted(rows))
         raise TargetError(f"unknown CPU '{name}' of {target.arch}", hint=hint)

@@ -87,6 +87,16 @@ def test_a_feature_goes_with_what_rests_on_it_and_comes_with_what_it_rests_on() 
         assert Target.parse(str(target)) == target
 
 
+@pytest.mark.parametrize("word", ["host", "native"])
+def test_the_cpu_of_this_machine_is_none_of_another_architecture(word: str) -> None:
+    here = Target.host().arch
+    for arch in {"x86_64", "aarch64", "riscv64"} - {here}:
+        with pytest.raises(TargetError, match=f"which is no {arch}") as caught:
+            Target.parse(f"{arch} -mcpu={word}")
+        assert f"name a CPU of {arch}: " in (caught.value.hint or "")
+    assert Target.parse(f"{here} -mcpu={word}") == Target.host()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -98,19 +108,19 @@ def test_a_feature_goes_with_what_rests_on_it_and_comes_with_what_it_rests_on() 
         ),
         (
             "vmvx",
-            "'vmvx'\nhint: IREE's bytecode of kernels is not made here, that of other compilers can be loaded; known: a",
+            "'vmvx'\nhint: IREE's bytecode of kernels is not made here, that of other compilers can be loaded; architectures: a",
         ),
         (
             "wasm32-unknown-emscripten",
-            "'wasm32'\nhint: WebAssembly is not made here; known: a",
+            "'wasm32'\nhint: WebAssembly is not made here; architectures: a",
         ),
         (
             "opencl -device=mali",
-            "'opencl'\nhint: code for GPUs (OpenCL) is not made here; known",
+            "'opencl'\nhint: code for GPUs (OpenCL) is not made here; architectures",
         ),
-        ("vulkan-spirv", "code for GPUs (Vulkan) is not made here; known"),
-        ("rocm", "code for AMD's GPUs is not made here; known"),
-        ("gpu", "code for GPUs is not made here; known"),
+        ("vulkan-spirv", "code for GPUs (Vulkan) is not made here; architectures"),
+        ("rocm", "code for AMD's GPUs is not made here; architectures"),
+        ("gpu", "code for GPUs is not made here; architectures"),
         ("x86_64-beos", "unknown system 'beos'"),
         (
             "x86_64-v9",
