@@ -21,8 +21,16 @@ def model(tmp_path: Path) -> Path:
 def test_equal_outputs_are_a_table_and_success(model: Path) -> None:
     done = tilewright("compare", model)
     assert done.code == 0, done.err
-    assert "against oracle: equal within tolerance" in done.out
+    assert f"{model} against oracle: equal within tolerance" in done.out
     assert "tolerance" in done.out
+
+
+def test_files_whose_graphs_have_one_name_are_told_apart(
+    model: Path, tmp_path: Path
+) -> None:
+    other = save(mlp(), tmp_path / "other.onnx")
+    done = tilewright("compare", model, other)
+    assert f"{model} against {other}: equal within tolerance" in done.out
 
 
 def test_a_difference_is_located_and_fails(model: Path) -> None:

@@ -58,7 +58,7 @@ class Comparison:
     """What `compare` found; true if all outputs agree, and prints as a report.
 
     Attributes:
-        titles: what the two sides are called.
+        titles: what the two sides are called: the file of a model, the name of a graph, or the word given for it.
         outputs: one difference per output of the model.
         finding: the first node that differs, if one of the outputs does and the inside is known.
         path: tensors that were measured on the way, in the order of the model.
@@ -184,7 +184,8 @@ def _open(model: Source, options: Mapping[str, Any]) -> Side:
     ).graph
     consumed = (*_SHAPING, *_EXPORTING)
     rest = {key: value for key, value in options.items() if key not in consumed}
-    return CompiledSide(graph, source, graph.name, rest)
+    title = fspath(model) if isinstance(model, str | PathLike) else graph.name
+    return CompiledSide(graph, source, title, rest)
 
 
 def _other(
