@@ -1,4 +1,4 @@
-"""Convolutions in Winograd's domain, where fewer products take less time than they cost in transforms.
+"""Convolutions in Winograd's domain, where fewer products take less time than they cost in transforms, or tap by tap.
 
 Images may be of any size: a choice is made once.
 Which of them, the caller says (`choose_tile`): what a machine multiplies and moves is not known here.
@@ -25,6 +25,7 @@ from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
 from tilewright.compiler.transforms.matching import constant_of
 from tilewright.compiler.transforms.phases import Axis, interleaved
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
+from tilewright.compiler.transforms.split_taps import MOVE, has_taps_apart, split_taps
 
 _MOST_OF_A_BYTE: Final = 255
 # (images, height and width of the result, channels and filters of a group, taps along each side, groups, dtype of the sums, steps between taps)
@@ -50,7 +51,21 @@ class WinogradConvolution(RewritePass):
 
     def rewrites(self) -> Rewrites:
         """Floats, and bytes."""
-        return {"conv": (self.in_points, self.in_whole_points)}
+        return {"conv": (self.by_taps, self.in_points, self.in_whole_points)}
+
+    def by_taps(self, node: Node, emit: Emitter) -> Value | None:
+        """A convolution most of whose taps meet the border, if it has more products in either other form."""
+        need(has_taps_apart(node))
+        places = [estimate(size) for size in node.result.type.shape[1:-1]]
+        filters, depth, *kernel = map(estimate, node.operand(1).type.shape)
+        products = math.prod((*places, *kernel)) * depth * filters
+        tile = self._tile(node, f32) if _can_be_in_points(node) else 0
+        if tile:
+            steps = zip(places, _steps(node), strict=True)
+            tiles = math.prod(-(-size // (step * tile)) * step for size, step in steps)
+            each = depth * filters + 2 * MOVE * (depth + filters)
+            products = min(products, tiles * (tile + kernel[0] - 1) ** 2 * each)
+        return split_taps(node, products, emit)
 
     def in_points(self, node: Node, emit: Emitter) -> Value | None:
         """`conv(x, w)` is winograd_output(winograd_input(pad(x)) @ winograd_filter(w))."""

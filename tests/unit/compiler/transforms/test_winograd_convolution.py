@@ -73,7 +73,7 @@ def test_the_machine_is_asked_about_one_group_and_how_many_there_are():
         ((2, 9, 9, 2), (2, 5, 5, 4), ", dilations = [2, 2]"),
         ((1, 7, 10, 3), (1, 7, 6, 4), ", pads = [3, 1, 3, 1], dilations = [3, 3]"),
         ((2, 5, 8, 1), (2, 3, 2, 4), ", dilations = [1, 3]"),
-        ((1, 4, 4, 2), (1, 4, 4, 4), ", pads = [6, 6, 6, 6], dilations = [6, 6]"),
+        ((1, 7, 7, 2), (1, 7, 7, 4), ", pads = [6, 6, 6, 6], dilations = [6, 6]"),
     ],
 )
 def test_the_results_are_those_of_the_direct_sum(tile, x, y, pads, groups):
