@@ -1,6 +1,6 @@
 """Time every operator in many forms against onnxruntime, one thread, in one run.
 
-What it is: some nine hundred small models; the table is sorted by ratio, refusals are rows.
+What it is: some twelve hundred small models; the table is sorted by ratio, refusals are rows.
 What it is not: the figures of the model set (``bench.py``).
 Who calls it: developers, on a quiet machine, about ten minutes::
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sweep import contractions, convolutions, elementwise, heads, movement, rows
+from sweep import axes, contractions, convolutions, elementwise, heads, movement, rows
 from sweep.case import Case
 
 TABLES: Final = (
@@ -20,6 +20,7 @@ TABLES: Final = (
     movement.cases,
     rows.cases,
     heads.cases,
+    axes.cases,
 )
 FOLDED: Final = "computed while importing: no kernel, no time"
 FLOW: Final = "control flow: what it takes is its body"

@@ -289,6 +289,50 @@ def residual_of_unet(network: Network) -> Sequence[str]:
     return [network.op("Add", image, value)]
 
 
+def inverted_residual(network: Network) -> Sequence[str]:
+    """Widen the channels, a filter for each of them with stride 2, narrow them: MobileNetV2's second block."""
+    image = network.op("Conv", x(1, 16, 112, 112), w(96, 16, 1, 1), w(96))
+    image = network.op("Clip", image, scalar(0), scalar(6))
+    weights = w(96, 1, 3, 3)
+    image = network.op(
+        "Conv", image, weights, w(96), group=96, strides=[2, 2], pads=[1] * 4
+    )
+    image = network.op("Clip", image, scalar(0), scalar(6))
+    return [network.op("Conv", image, w(24, 96, 1, 1), w(24))]
+
+
+def atrous_pyramid(network: Network) -> Sequence[str]:
+    """The same image seen with windows further and further apart, as in front of DeepLab's head."""
+    image = network.place(x(1, 320, 33, 33))
+    views = [network.op("Conv", image, w(64, 320, 1, 1), w(64))]
+    for step in (12, 24, 36):
+        weights, apart, pads = w(64, 320, 3, 3), [step] * 2, [step] * 4
+        views.append(network.op("Conv", image, weights, w(64), dilations=apart, pads=pads))
+    joined = network.op("Concat", *(network.op("Relu", view) for view in views), axis=1)
+    return [network.op("Conv", joined, w(64, 256, 1, 1), w(64))]
+
+
+def pixel_shuffle(network: Network) -> Sequence[str]:
+    """A convolution whose channels become places, as networks end that make images larger."""
+    image = network.op("Conv", x(1, 64, 64, 64), w(12, 64, 3, 3), w(12), pads=[1] * 4)
+    return [network.op("DepthToSpace", image, blocksize=2, mode="CRD")]
+
+
+def quantized_block(network: Network) -> Sequence[str]:
+    """Convolutions between bytes, as tools write them that quantize a network."""
+    image: str = network.place(x(1, 64, 28, 28))
+    for _ in range(2):
+        bytes_of = network.op("QuantizeLinear", image, scalar(0.05), scalar(128, "u8"))
+        image = network.op("DequantizeLinear", bytes_of, scalar(0.05), scalar(128, "u8"))
+        weights = w(64, 64, 3, 3, t="i8", low=-127, high=127)
+        steps = w(64, low=0.0005, high=0.001)
+        weights = network.op(
+            "DequantizeLinear", weights, steps, w(64, t="i8", low=0, high=1), axis=0
+        )
+        image = network.op("Relu", network.op("Conv", image, weights, pads=[1] * 4))
+    return [image]
+
+
 def token_sampling(network: Network) -> Sequence[str]:
     """Probabilities of a vocabulary's fifty best words."""
     best, places = network.ops("TopK", [x(1, 50257), ints(50)], outputs=2, axis=-1)
@@ -317,6 +361,10 @@ HEADS: Final = {
     "mixture of experts": mixture_of_experts,
     "channel shuffle": channel_shuffle,
     "unet residual": residual_of_unet,
+    "inverted residual": inverted_residual,
+    "atrous pyramid": atrous_pyramid,
+    "pixel shuffle": pixel_shuffle,
+    "quantized block": quantized_block,
     "token sampling": token_sampling,
     "causal mask": causal_mask,
 }
@@ -327,4 +375,5 @@ def cases() -> Iterator[Case]:
     yield from recurrent()
     yield from attentions()
     for name, build in HEADS.items():
-        yield Case(name=f"head/{name}", build=build)
+        tolerance = 0.02 if name.startswith("quantized") else None
+        yield Case(name=f"head/{name}", build=build, tolerance=tolerance)
