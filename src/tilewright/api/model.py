@@ -41,7 +41,6 @@ from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.packaging.parts import make_artifact, named_weights
 from tilewright.compiler.program.memory import MemoryNeeds
-from tilewright.compiler.schedule.user import ScheduleSpec
 from tilewright.compiler.transforms.external_codegen import choose_codegens
 from tilewright.formats.plan import Step
 from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from tilewright.api.report import Report
     from tilewright.compiler.frontends import onnx
     from tilewright.compiler.frontends.kit.coverage import CoverageReport
+    from tilewright.compiler.schedule.by_user import ScheduleSpec
     from tilewright.runtime.hal.pending_call import PendingCall
     from tilewright.runtime.packed.module import Module
 

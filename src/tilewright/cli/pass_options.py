@@ -1,6 +1,6 @@
 """Options about the passes and schedules of a compilation, as one `PassOptions`.
 
-Not here: what they mean (`compiler.passes.context`, `compiler.schedule.user`).
+Not here: what they mean (`compiler.passes.context`, `compiler.schedule.by_user`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.cli.option_groups import OptionGroup, option
 
 if TYPE_CHECKING:
     from tilewright.compiler.passes import PassContext, PassInstrument
-    from tilewright.compiler.schedule.user import ScheduleSpec
+    from tilewright.compiler.schedule.by_user import ScheduleSpec
 
 _ALL: Final = "all"
 _MOST_SCHEDULES_BYTES: Final = 64 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.host import usable_cores
@@ -21,9 +21,12 @@ from tilewright.compiler.backends.tuning_store import DecisionSource
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.packaging.provenance import digest_of_array
 from tilewright.compiler.passes import PassContext, check_opt_level, instruments_of_knobs
-from tilewright.compiler.schedule.user import ScheduleSpec, check_schedules
+from tilewright.compiler.schedule.user import check_schedules
 from tilewright.compiler.transforms.external_codegen import ChosenCodegen, Codegen
 from tilewright.compiler.transforms.round_contractions import PRECISIONS
+
+if TYPE_CHECKING:
+    from tilewright.compiler.schedule.by_user import ScheduleSpec
 
 
 class Progress(Protocol):
@@ -58,7 +61,7 @@ class CompileOptions:
     opt_level: the passes of that level and below run; None: the context's.
     context: which passes run and who watches; None: the one that is entered.
     byoc: code generators of the user that take part, first come first served.
-    schedules: the user's own, by patterns of kernel names (`schedule.user`).
+    schedules: the user's own, by patterns of kernel names (`schedule.by_user`).
     threads: cores that kernels may count on (schedules only, results do not depend on it).
     jobs: processes that generate code.
     store: what tuning found; kernels of which it knows nothing are as the cost model likes them best.
@@ -79,7 +82,7 @@ class CompileOptions:
     precision: str = "f32"
     check_indices: bool = True
     byoc: tuple[ChosenCodegen, ...] = ()
-    schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict[str, ScheduleSpec])
+    schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict[str, "ScheduleSpec"])
 
     def __post_init__(self) -> None:
         """Brings what is known of inputs to one form.  Raises: UserError for numbers out of range."""

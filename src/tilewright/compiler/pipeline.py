@@ -16,6 +16,7 @@ from typing import Final, final
 
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import ModelError, UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.rare_collections import rare_collections
@@ -63,7 +64,7 @@ from tilewright.compiler.program.emit_plan import emit_plan
 from tilewright.compiler.program.ir import HostCall, Program, operands_of
 from tilewright.compiler.program.share_constants import share_constants
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
-from tilewright.compiler.schedule.user import check_patterns, trace_for
+from tilewright.compiler.schedule.user import UserTrace, check_patterns
 from tilewright.compiler.transforms import (
     ClampIndices,
     DecomposeQuantization,
@@ -363,12 +364,21 @@ def make_requests(
     """What is wanted of each group: a schedule of the user's, tuned decisions, or the cost model's best."""
     requests: list[KernelRequest] = []
     for group in groups:
-        naive = group.naive
-        by_user = trace_for(options.schedules, naive.name, replace(naive, name=KEY_NAME))
+        naive, by_user = group.naive, _by_user(group.naive, options)
         requests.append(
             KernelRequest(naive, target, options.threads, by_user, naive_text=group.text)
         )
     return with_decisions(requests, options.store)
+
+
+def _by_user(naive: Kernel, options: CompileOptions) -> UserTrace | None:
+    """What the user's own schedules do with a kernel; few have any, so what carries them out is loaded here."""
+    if not options.schedules:
+        return None
+    with LATE_IMPORTS:
+        from tilewright.compiler.schedule.by_user import trace_for  # noqa: PLC0415
+
+    return trace_for(options.schedules, naive.name, replace(naive, name=KEY_NAME))
 
 
 def generate_code(

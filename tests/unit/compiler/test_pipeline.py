@@ -31,7 +31,7 @@ from tilewright.compiler.lowering.kernel_uses import find_kernels, is_kernel
 from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.packaging.parts import make_artifact
 from tilewright.compiler.printers.llvm_text.module import KernelModule
-from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.rules import run
 from tilewright.formats.plan import verify_plan
 
 OPTIONS = pipeline.CompileOptions(targets=(Target.level("v3"),), threads=2, jobs=1)
@@ -221,7 +221,7 @@ def product(size: int) -> Graph:
 @pytest.fixture
 def without_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     """No rule finds anything in a nest but the last one, which always applies."""
-    monkeypatch.setattr(rules, "_RULES", rules._RULES[-1:])
+    monkeypatch.setattr(run, "_RULES", run._RULES[-1:])
 
 
 @pytest.mark.usefixtures("without_lanes")

@@ -18,6 +18,7 @@ from typing import Any, Final, cast, final
 from tilewright.base import dtypes
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import TilewrightError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.lazy import lazy
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim, Symbol, parse, substitute, symbol, symbols
@@ -33,7 +34,7 @@ from tilewright.compiler.lowering.promote_scratch import promote_scratch
 from tilewright.compiler.program.ir import KernelSignature
 from tilewright.compiler.program.signature import signature_of
 from tilewright.compiler.schedule.rules import Decisions
-from tilewright.compiler.schedule.user import UserTrace, schedule_by_user
+from tilewright.compiler.schedule.user import UserTrace
 from tilewright.formats.executable import ExportDecl
 
 _ANY_NAME: Final = "kernel"
@@ -75,6 +76,11 @@ class KernelRequest:
                 naive, self.target, threads=self.threads, decisions=self.decisions
             )
         else:
+            with LATE_IMPORTS:  # few have schedules of their own
+                from tilewright.compiler.schedule.by_user import (  # noqa: PLC0415
+                    schedule_by_user,
+                )
+
             machine_model = chosen.machine_model(self.target)
             kernel = schedule_by_user(naive, self.by_user, machine_model)
         # From here no buffer of the kernel lives in memory that nobody gave it.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim, minimum
 from tilewright.base.target import Target
@@ -15,7 +16,6 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules.verdict import unscheduled
 
 
 def arithmetic_work(node: Node) -> Dim:
@@ -94,5 +94,8 @@ def host_verdict(node: Node, target: Target) -> Verdict:
     machine = MachineModel.of(target)
     lanes = min((machine.lanes(value.type.dtype) for value in values), default=1)
     size_bytes = sum(estimate(value.type.size_bytes) for value in values)
+    with LATE_IMPORTS:  # most models run nothing on the host
+        from tilewright.compiler.schedule.rules.verdict import unscheduled  # noqa: PLC0415
+
     cost = unscheduled(elements, lanes, size_bytes, machine)
     return Verdict(Outcome.HOST, cost.expected_ns, cost.lanes_ns)

@@ -8,7 +8,7 @@ and is part of keys.  Not here: what a choice means (`rules`), nor how to search
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, final
 
@@ -51,6 +51,11 @@ class Decision:
                 )
             found[name] = _read(known[name], text)
         return cls(**found)
+
+
+def text_of(nests: Iterable[Decision]) -> str:
+    """What was decided for the nests of a kernel, as one line."""
+    return "; ".join(map(str, nests))
 
 
 def _text(value: Value) -> str:

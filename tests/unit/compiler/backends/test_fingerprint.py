@@ -19,6 +19,8 @@ def test_every_module_on_the_way_to_machine_code_is_covered() -> None:
         "import tilewright.compiler.backends.kernel_cache\n"
         "import tilewright.compiler.backends.cpu.worker\n"
         "import tilewright.compiler.backends.cpu.stages\n"
+        "import tilewright.compiler.schedule.rules.run\n"
+        "import tilewright.compiler.schedule.by_user\n"
         "from tilewright.base.target import BACKENDS\n"
         "from tilewright.compiler.backends.registry import find_backend\n"
         "for name in BACKENDS: find_backend(name)\n"

@@ -15,9 +15,8 @@ from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
-from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules import Decisions, schedule, space_of
+from tilewright.compiler.schedule.rules import Decisions, run, schedule, space_of
 
 V3 = MachineModel.of(Target.level("v3"))
 
@@ -205,7 +204,7 @@ def test_factors_that_cannot_be_made_before_are_made_where_they_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernel = words(9, 96)
-    monkeypatch.setattr(rules, "_ARRANGEMENTS", ())
+    monkeypatch.setattr(run, "_ARRANGEMENTS", ())
     alone = schedule(kernel, V3)
     assert not is_made_once(alone)
     assert not [b for b in alone.locals if b.space is Space.DEVICE]

@@ -13,8 +13,8 @@ from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import run, schedule
 from tilewright.compiler.schedule.rules.generic import GenericSite, Sharing, match_generic
 from tilewright.compiler.schedule.rules.verdict import work_of
 
@@ -24,7 +24,7 @@ B, S = symbol("B", 1), symbol("S", 1)
 
 
 def verdict(kernel: Kernel, machine: MachineModel = V3) -> Verdict:
-    found = rules.schedule(kernel, machine).verdict
+    found = schedule(kernel, machine).verdict
     assert found is not None
     return found
 
@@ -80,7 +80,7 @@ def test_a_rule_that_made_no_lanes_is_not_taken_at_its_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(GenericSite, "apply", lambda *_: Outcome.ROWS)
-    monkeypatch.setattr(rules, "_RULES", ((Sharing, match_generic),))
+    monkeypatch.setattr(run, "_RULES", ((Sharing, match_generic),))
     kernel = op_kernel("reduce_sum", [(30, 64)], (30, 1), {"axes": (1,), "keepdims": True})
     assert verdict(kernel).outcome is Outcome.GENERIC
 
