@@ -40,9 +40,11 @@ def conflict(
     Updates with the same commutative operator are none, unless `updates_commute` is False.
     """
     first = tuple(first)
-    changed = _changed(first) | _changed(second)
+    moving = _moving(first, second)
     for a, b in _meeting(first, second, updates_commute):
-        if a.buffer not in ignore and not _are_apart(a, b, shared, changed):
+        if a.buffer in ignore:
+            continue
+        if id(a) in moving or id(b) in moving or not _are_apart(a, b, shared):
             return a.buffer
     return None
 
@@ -50,9 +52,9 @@ def conflict(
 def overlap(first: Iterable[Access], second: Sequence[Access]) -> ir.Buffer | None:
     """A buffer of which two accesses, at least one writing, may touch the same element at all."""
     first = tuple(first)
-    changed = _changed(first) | _changed(second)
+    moving = _moving(first, second)
     for a, b in _meeting(first, second, updates_commute=True):
-        if _moves(a, changed) or _moves(b, changed) or not disjoint(a, b):
+        if id(a) in moving or id(b) in moving or not disjoint(a, b):
             return a.buffer
     return None
 
@@ -68,6 +70,12 @@ def _meeting(
             if updates_commute and a.update is not None and a.update == b.update:
                 continue
             yield a, b
+
+
+def _moving(first: Sequence[Access], second: Sequence[Access]) -> set[int]:
+    """By id, the accesses that move with what all of them write."""
+    changed = _changed(first) | _changed(second)
+    return {id(access) for access in (*first, *second) if _moves(access, changed)}
 
 
 def _changed(found: Iterable[Access]) -> frozenset[ir.Buffer]:
@@ -87,12 +95,8 @@ def _moves(access: Access, changed: AbstractSet[ir.Buffer]) -> bool:
     )
 
 
-def _are_apart(
-    a: Access, b: Access, shared: Sequence[Symbol], changed: AbstractSet[ir.Buffer]
-) -> bool:
+def _are_apart(a: Access, b: Access, shared: Sequence[Symbol]) -> bool:
     """Whether two accesses surely meet in no two iterations."""
-    if _moves(a, changed) or _moves(b, changed):
-        return False
     return (
         _are_numbered_apart(a, b)
         or _are_at_one_place(a, b, shared)

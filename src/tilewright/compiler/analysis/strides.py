@@ -16,6 +16,8 @@ from tilewright.compiler.kernel.rewrite import dim_symbols
 
 _KNOWN_ACCESSES: Final = 1024
 """Accesses whose positions are remembered: those of a kernel."""
+_KNOWN_STRIDES: Final = 4 * _KNOWN_ACCESSES
+"""Each is asked for along the few loops around it, by one rule after the other."""
 
 
 def linear_index(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
@@ -32,6 +34,7 @@ def _place(access: Load | Store) -> Dim:
     return linear_index(access.buffer, access.indices)
 
 
+@functools.lru_cache(maxsize=_KNOWN_STRIDES)
 def stride(access: Load | Store, name: str) -> Dim | None:
     """How far apart in memory successive iterations of a loop touch; None if not regular."""
     part = symbolic.linear(_place(access), name)

@@ -287,7 +287,18 @@ def loads(code: ir.Expression | Sequence[ir.Statement]) -> list[ir.Load]:
     """Every load in an expression or body."""
     if isinstance(code, ir.Expression):
         return [*loads_below(code)]
-    return [load for statement in ir.walk(code) for load in loads_of(statement)]
+    found: list[ir.Load] = []
+    for statement in code:
+        found += loads_of(statement)
+        if isinstance(statement, (ir.For, ir.If)):
+            found += _loads_in(statement)
+    return found
+
+
+@functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
+def _loads_in(nest: ir.For | ir.If) -> tuple[ir.Load, ...]:
+    """The loads in the body of a nest; remembered as `loads_of` are."""
+    return tuple(loads(nest.body))
 
 
 @functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
@@ -317,7 +328,19 @@ def is_target(value: ir.Expression, place: ir.Load | ir.Store) -> bool:
 
 def stores(body: Sequence[ir.Statement]) -> list[ir.Store]:
     """Every store in `body`, in order."""
-    return [s for s in ir.walk(body) if isinstance(s, ir.Store)]
+    found: list[ir.Store] = []
+    for statement in body:
+        if isinstance(statement, ir.Store):
+            found.append(statement)
+        elif isinstance(statement, (ir.For, ir.If)):
+            found += _stores_in(statement)
+    return found
+
+
+@functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
+def _stores_in(nest: ir.For | ir.If) -> tuple[ir.Store, ...]:
+    """The stores in the body of a nest; remembered as `loads_of` are."""
+    return tuple(stores(nest.body))
 
 
 def loops(body: Sequence[ir.Statement]) -> list[ir.For]:

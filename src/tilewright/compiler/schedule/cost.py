@@ -55,9 +55,9 @@ def cost(value: ir.Expression) -> int:
     """Multiply-adds that take as long as a value does, computed once; loads are free."""
     total = 0
     for part in subexpressions(value):
-        if isinstance(part, ir.Binary | ir.Unary):
+        if isinstance(part, (ir.Binary, ir.Unary)):
             total += SLOW_OPERATIONS.get(part.op, 1)
-        elif isinstance(part, ir.Fma | ir.Intrinsic):
+        elif isinstance(part, (ir.Fma, ir.Intrinsic)):
             total += 1
     return total
 

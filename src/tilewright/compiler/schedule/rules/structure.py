@@ -18,7 +18,7 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.dot_products import ADDING, TILES
-from tilewright.compiler.kernel.fields import children, dims_of, parts, payloads
+from tilewright.compiler.kernel.fields import parts
 from tilewright.compiler.kernel.rewrite import (
     loads,
     loops,
@@ -347,7 +347,7 @@ def _written_out(
     stack = [root]
     while stack:
         part = stack[-1]
-        below = [*children(part), *(p for d in dims_of(part) for p in payloads(d))]
+        below = parts(part)
         open_parts = [p for p in below if id(p) not in memo]
         if open_parts:
             stack.extend(open_parts)
