@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError
-from tilewright.base.foreign_tensors import refuse_mask
+from tilewright.base.foreign_tensors import refuse_mask, without_marks
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.tensor_call import AS_BYTES, bind_tensors, why_not_passed
 
@@ -61,6 +61,19 @@ def tensor_of(array: Array) -> tvm_ffi.Tensor:
     return kept[0]
 
 
+def tensor_from(value: object) -> tvm_ffi.Tensor:
+    """What offers its memory through DLPack (tensors of torch, arrays of JAX), as a tensor over that memory.
+
+    Raises: InputError for what offers none: memory that was taken before, say, or a type that DLPack does not have.
+    """
+    try:
+        return tvm_ffi.from_dlpack(without_marks(value))
+    except (BufferError, TypeError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"got {type(value).__name__} that gives no tensor: {error}"
+        ) from error
+
+
 def array_of(tensor: tvm_ffi.Tensor) -> Array:
     """A tensor of the host as an array over its memory, which it keeps.
 
@@ -74,7 +87,7 @@ def array_of(tensor: tvm_ffi.Tensor) -> Array:
         return view_of(tensor)
     try:
         return np.from_dlpack(tensor)
-    except (BufferError, TypeError, RuntimeError):
+    except (BufferError, TypeError, RuntimeError, ValueError):
         return view_of(tensor)
 
 
@@ -95,6 +108,13 @@ def kept(value: Any) -> Any:
 
 def view_of(tensor: tvm_ffi.Tensor) -> Array:
     """The same without DLPack, also of a tensor that is borrowed for a call: for that time only.  Raises: as `array_of`."""
+    try:
+        return _view_of(tensor)
+    except (LookupError, ValueError) as error:  # codes and shapes that nobody knows
+        raise InputError(f"got a tensor that no array stands for: {error}") from error
+
+
+def _view_of(tensor: tvm_ffi.Tensor) -> Array:
     kind, _ = tensor.__dlpack_device__()
     dtype = dtypes.find_numpy_name(str(tensor.dtype))
     if dtype is None or kind != tvm_ffi.DLDeviceType.kDLCPU or not tensor.is_contiguous():

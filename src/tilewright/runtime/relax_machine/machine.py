@@ -15,7 +15,6 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.base.foreign_tensors import without_marks
 from tilewright.base.text import did_you_mean
 from tilewright.formats.dlpack_types import DataType
 from tilewright.formats.relax_executable import (
@@ -42,7 +41,7 @@ from tilewright.runtime.packed.machine_module import (
     call_told,
 )
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.packed.tensors import kept, tensor_of
+from tilewright.runtime.packed.tensors import kept, tensor_from, tensor_of
 from tilewright.runtime.relax_machine.builtins import BUILTINS, TAKE_THE_MACHINE, Tensor
 from tilewright.runtime.relax_machine.compiled import find_code
 from tilewright.runtime.relax_machine.errors import ArgumentTypeError
@@ -350,7 +349,7 @@ def as_value(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return as_value(tensor_of(value))
     if hasattr(value, "__dlpack__"):
-        return as_value(tvm_ffi.from_dlpack(without_marks(value)))
+        return as_value(tensor_from(value))
     if isinstance(value, (list, tuple)):
         items = cast("Sequence[Any]", value)
         return tvm_ffi.Array([as_value(item) for item in items])

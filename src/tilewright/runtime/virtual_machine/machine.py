@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError
-from tilewright.base.foreign_tensors import refuse_mask, without_marks
+from tilewright.base.foreign_tensors import refuse_mask
 from tilewright.base.options import wrong
 from tilewright.runtime.packed.devices import Device
 from tilewright.runtime.packed.ffi import tvm_ffi
@@ -33,7 +33,7 @@ from tilewright.runtime.packed.machine_module import (
     is_tuple,
 )
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.packed.tensors import array_of, tensor_of
+from tilewright.runtime.packed.tensors import array_of, tensor_from, tensor_of
 from tilewright.runtime.packed.time_evaluator import BenchmarkResult
 from tilewright.runtime.virtual_machine.metrics import Count, Metric
 from tilewright.runtime.virtual_machine.report import Report, make_report
@@ -369,5 +369,5 @@ def kept_copy(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         if not hasattr(value, "__dlpack__") or value.__dlpack_device__()[0] != _CPU:
             return value
-        value = array_of(tvm_ffi.from_dlpack(without_marks(value)))
+        value = array_of(tensor_from(value))
     return tensor_of(np.array(value, order="C", copy=True))

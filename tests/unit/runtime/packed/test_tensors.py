@@ -18,7 +18,7 @@ from tilewright.base.errors import InputError
 from tilewright.runtime import load_module
 from tilewright.runtime.native import tensor_capsule
 from tilewright.runtime.packed.functions import packed_function
-from tilewright.runtime.packed.tensors import array_of, tensor_of
+from tilewright.runtime.packed.tensors import array_of, tensor_from, tensor_of
 
 INT, UINT, FLOAT4 = 0, 1, 17  # codes of DLPack
 TYPES = (np.float32, np.int64, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2)
@@ -45,12 +45,12 @@ def test_a_tensor_shares_and_keeps_the_memory() -> None:
     assert array_of(tensor)[1] == 2
 
 
-class PackedTensor:
-    """`count` elements of 4 bits, two in a byte, as DLPack has them."""
+class ForeignTensor:
+    """Memory of any type as DLPack has it, to be taken once."""
 
-    def __init__(self, code: int, count: int) -> None:
-        memory = np.zeros(count // 2, np.uint8)
-        self._capsule = tensor_capsule(memory, memory.ctypes.data, (count,), code, 4, 1)
+    def __init__(self, code: int, bits: int, shape: tuple[int, ...]) -> None:
+        memory = np.zeros(64, np.uint8)
+        self._capsule = tensor_capsule(memory, memory.ctypes.data, shape, code, bits, 1)
 
     def __dlpack__(self, **options: object) -> object:
         return self._capsule
@@ -62,12 +62,30 @@ class PackedTensor:
 @pytest.mark.parametrize("code", [INT, UINT, FLOAT4], ids=["int4", "uint4", "float4"])
 def test_a_tensor_whose_elements_share_bytes_is_refused(code: int) -> None:
     """Read as a byte each they would reach far behind its memory."""
-    tensor = tvm_ffi.from_dlpack(PackedTensor(code, 64))
+    tensor = tvm_ffi.from_dlpack(ForeignTensor(code, 4, (64,)))
     with pytest.raises(
         InputError, match="have a byte each, those of DLPack are packed"
     ) as caught:
         array_of(tensor)
     assert caught.value.hint == "cast it to i8 or u8 in the model"
+
+
+@pytest.mark.parametrize(("code", "shape"), [(99, (4,)), (2, (1 << 40, 1 << 40))])
+def test_a_tensor_that_no_array_stands_for_is_refused(
+    code: int, shape: tuple[int, ...]
+) -> None:
+    """A type that DLPack does not have, and a size that no memory has."""
+    with pytest.raises(InputError, match="got a "):
+        array_of(tensor_from(ForeignTensor(code, 32, shape)))
+
+
+def test_memory_that_was_taken_before_is_refused_by_who_offers_it() -> None:
+    tensor = ForeignTensor(2, 32, (4,))
+    assert tensor_from(tensor).shape == (4,)
+    machine = tw.VirtualMachine(tw.compile(small_models.mlp(), jobs=1).build(), tw.cpu(0))
+    for use in (tensor_from, lambda x: machine.set_input("main", x)):
+        with pytest.raises(InputError, match="got ForeignTensor that gives no tensor"):
+            use(tensor)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
