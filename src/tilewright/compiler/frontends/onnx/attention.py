@@ -57,10 +57,18 @@ def scaled_attention(
     e: NodeMaker, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], scale: float
 ) -> Tensor:
     """`softmax(q k' scale + masks) v` over `[batch, heads, sequence, size]`."""
+    scores = _scores(e, q, k, masks, scale)
+    return e.op("matmul", e.op("softmax", scores, axis=-1), v)
+
+
+def _scores(
+    e: NodeMaker, q: Tensor, k: Tensor, masks: Sequence[Tensor], scale: float
+) -> Tensor:
+    """`q k' scale + masks` over `[batch, heads, sequence, size]`."""
     scores = e.op("matmul", e.op("mul", q, e.scalar(scale, q.dtype)), swap_last(e, k))
     for mask in masks:
         scores = e.op("add", scores, mask)
-    return e.op("matmul", e.op("softmax", scores, axis=-1), v)
+    return scores
 
 
 def scale_of(call: Call, size: Dim) -> float:
@@ -90,13 +98,13 @@ def _key_mask(
     if mask is None:
         return None
     batch, keys = scores
-    if mask.shape == (batch,):
-        kept = up_to(e, mask, keys)
-    elif mask.shape == (batch * 2,):
+    if mask.shape == (batch * 2,):
         # Where keys end in each sequence, then where they begin.
         ends, begins = split(e, mask, 0, [batch, batch])
         behind = e.op("logical_not", up_to(e, begins, keys))
         kept = e.op("logical_and", up_to(e, ends, keys), behind)
+    elif mask.rank == 1 and e.may_be(mask.shape[0], batch):
+        kept = up_to(e, mask, keys)
     elif mask.rank in _MASK_AXES:
         kept = e.op("not_equal", mask, e.scalar(0, mask.dtype))
     else:
@@ -229,8 +237,10 @@ def _multi_head_attention(call: Call) -> list[Tensor | None]:
     if call.flag("unidirectional"):
         masks.append(_causal_mask(e, q.shape[2], k.shape[2], q.dtype))
     held = [m for m in masks if m is not None]
-    result = scaled_attention(e, q, k, v, held, scale_of(call, q.shape[3]))
-    return [merged(e, result), k, v]
+    scale = scale_of(call, q.shape[3])
+    result = scaled_attention(e, q, k, v, held, scale)
+    scores = _scores(e, q, k, held, scale) if call.wants(3) else None
+    return [merged(e, result), k, v, scores]
 
 
 def _decoder_attention(call: Call) -> list[Tensor | None]:

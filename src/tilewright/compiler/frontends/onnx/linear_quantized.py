@@ -216,7 +216,12 @@ def _gemm(call: Call) -> Tensor:
 
 ROWS: Final[tuple[Row, ...]] = (
     row("MulInteger", _mul_integer, domain=MICROSOFT),
-    row("QEmbedLayerNormalization", _embed_layer_norm, domain=MICROSOFT),
+    row(
+        "QEmbedLayerNormalization",
+        _embed_layer_norm,
+        domain=MICROSOFT,
+        ignores=("mask_index_type",),
+    ),
     row("QLinearAveragePool", _average_pool, domain=MICROSOFT),
     row("QLinearConv", _conv, domain=MICROSOFT),
     row("QLinearReduceMean", _reduce_mean, domain=MICROSOFT),

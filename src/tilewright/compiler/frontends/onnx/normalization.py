@@ -290,7 +290,9 @@ ROWS: Final[tuple[Row, ...]] = (
         takes="across_channels:int normalize_variance:int"),  # experimental, before opset 9
     row("RMSNormalization", _rms_norm),
     row("SimplifiedLayerNormalization", _rms_norm),
-    row("EmbedLayerNormalization", _embed_layer_norm, domain=MICROSOFT),
+    # The type of the mask is said for whoever infers shapes.
+    row("EmbedLayerNormalization", _embed_layer_norm, domain=MICROSOFT,
+        ignores=("mask_index_type",)),
     row("LayerNormalization", _layer_norm, domain=MICROSOFT),
     row("SimplifiedLayerNormalization", _rms_norm, domain=MICROSOFT),
     row("SkipLayerNormalization", _skip_layer_norm, domain=MICROSOFT),

@@ -1,6 +1,7 @@
 """Attention in the forms of onnxruntime that have a kernel there: bytes, decoders, masks of keys."""
 
 import numpy as np
+import onnx
 import pytest
 
 from fakes import onnx_models
@@ -141,6 +142,41 @@ def test_beams_are_refused_by_name() -> None:
 def test_a_number_for_masked_keys_may_stand_beside_no_mask() -> None:
     q, k = floats(2, 3, 8), floats(2, 5, 8)
     agrees("MultiHeadAttention", [q, k, k], num_heads=2, mask_filter_value=-100.0)
+
+
+@pytest.mark.parametrize("size", ["2", "m", "n"])
+def test_lengths_of_keys_are_as_many_as_the_batch_whatever_their_size_is_called(
+    size: str,
+) -> None:
+    """One that is stated, and one of another name, is that of the batch, or the call is refused."""
+    text = f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    graph (float[n, 3, 4] x, float[4, 24] w, int32[{size}] m) => (float[n, 3, 8] y) {{
+        y = com.microsoft.Attention<num_heads = 2>(x, w, , m)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    x, w, lengths = floats(2, 3, 4), floats(4, 24), np.array([1, 3], np.int32)
+    (found,) = evaluate(load(model), [x, w, lengths])
+    wanted = ours("Attention", [x, w, None, lengths], num_heads=2)
+    np.testing.assert_allclose(found, wanted[0], atol=1e-6)
+    with pytest.raises(UserError):
+        evaluate(load(model), [floats(3, 3, 4), w, lengths])
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_scores_with_their_masks_are_an_output(causal: int) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    model = onnx_models.parse(f"""graph (float[2, 4, 8] q, float[2, 4, 8] k, float[2, 4, 8] v, int32[2, 4] m,
+        float[1, 2, 4, 4] a) => (float[2, 4, 8] y, float[2, 2, 4, 4] s) {{
+        y, , , s = com.microsoft.MultiHeadAttention<num_heads = 2, unidirectional = {causal}>(q, k, v, , m, a)
+    }}""")
+    mask = np.array([[1, 1, 0, 1], [1, 1, 1, 1]], np.int32)
+    arrays = [*(floats(2, 4, 8) for _ in range(3)), mask, floats(1, 2, 4, 4)]
+    session = runtime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    wanted = session.run(None, dict(zip("qkvma", arrays, strict=True)))
+    for one, other in zip(evaluate(load(model), arrays), wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5, rtol=2e-5)
 
 
 @pytest.mark.parametrize("constants", [(), (6,)])

@@ -199,3 +199,12 @@ def test_numbers_are_hashed(dtype: type) -> None:
         agrees("MurmurHash3", [x], seed=seed, positive=positive, atol=0, rtol=0)
     with pytest.raises(ModelError, match="32 or 64 bits"):
         ours("MurmurHash3", [x.astype(np.int8)])
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_embeddings_say_what_their_mask_is_for_whoever_infers_shapes(kind: int) -> None:
+    ids = RNG.integers(0, 9, (2, 5)).astype(np.int32)
+    kept = np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)
+    tables = [floats(9, 8), floats(7, 8), None, floats(8), floats(8)]
+    arrays = [ids, None, *tables, kept]
+    agrees("EmbedLayerNormalization", arrays, outputs=2, mask_index_type=kind)
