@@ -92,7 +92,7 @@ def match_columns(
 ) -> ColumnsSite | None:
     """A contiguous outer axis, or short rows side by side, if there is either."""
     chain = parallel_chain(find(s.kernel, nest))
-    lane = _lane(chain, machine)
+    lane = lane_across(chain, machine)
     if lane is None:
         return None
     lanes, count = _lanes(chain[-1], lane, machine), len(chain)
@@ -468,7 +468,7 @@ def _lanes(inner: For, lane: For, machine: MachineModel) -> int:
     return min(machine.lanes(a.buffer.dtype) for a in _moving(inner, lane.var.name))
 
 
-def _lane(chain: Sequence[For], machine: MachineModel) -> For | None:
+def lane_across(chain: Sequence[For], machine: MachineModel) -> For | None:
     """The loop along which memory is contiguous in all accesses that move with it.
 
     Else one along which the stores are, and the loads take one element of every few: vectors are

@@ -79,8 +79,8 @@ def match_rows(
     chain = parallel_chain(find(s.kernel, nest))
     body = _with_joined_axes(s, chain[-1].body if chain else (find(s.kernel, nest),))
     chain = parallel_chain(find(s.kernel, nest)) if chain else ()
-    passes = tuple(_passes(body))
-    if not passes or not any(_contiguous(p) for p in passes):
+    passes = tuple(passes_of(body))
+    if not passes or not any(is_contiguous(p) for p in passes):
         return None
     has_line = bool(chain) and bool(lines_of_an_iteration(s.kernel, chain[0]))
     names = tuple(loop.var.name for loop in chain)
@@ -150,7 +150,7 @@ class RowsSite:
                 if are_long:
                     few = self._in_registers(row, chosen.written_out)
         for each in self.passes:
-            if _contiguous(find(s.kernel, each.var.name)):
+            if is_contiguous(find(s.kernel, each.var.name)):
                 if not are_long:
                     self._add_few_in_order(each.var.name)
                 schedule_pass(
@@ -235,7 +235,7 @@ class RowsSite:
             row = short[row]
             for buffer in again:
                 s.attempt(do.keep_line, buffer, row, most)
-            for each in filter(_contiguous, _passes(find(s.kernel, row).body)):
+            for each in filter(is_contiguous, passes_of(find(s.kernel, row).body)):
                 s.apply(do.widen, each.var.name, most)
                 schedule_pass(s, each.var.name, self.machine, 0, is_wide=True)
         except ScheduleError as error:
@@ -289,19 +289,19 @@ def _with_joined_axes(s: Schedule, body: Body) -> Body:
     return tuple(joined)
 
 
-def _passes(body: Sequence[Statement]) -> list[For]:
+def passes_of(body: Sequence[Statement]) -> list[For]:
     """The innermost loops in a body."""
     found: list[For] = []
     for statement in body:
         if isinstance(statement, For):
-            inner = _passes(statement.body)
+            inner = passes_of(statement.body)
             found.extend(inner or [statement])
         elif isinstance(statement, If):
-            found.extend(_passes(statement.body))
+            found.extend(passes_of(statement.body))
     return found
 
 
-def _contiguous(loop: For) -> bool:
+def is_contiguous(loop: For) -> bool:
     """Whether lanes along the loop read and write memory in order."""
     name = loop.var.name
     moving = [a for a in (*loads(loop.body), *stores(loop.body)) if depends(a, name)]

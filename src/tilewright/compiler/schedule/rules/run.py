@@ -30,6 +30,7 @@ from tilewright.compiler.schedule.rules.many_rows import ManyRows, match_many_ro
 from tilewright.compiler.schedule.rules.pointwise import Pointwise, match_pointwise
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.rows import Rows, match_rows
+from tilewright.compiler.schedule.rules.stages import Stages, match_stages
 from tilewright.compiler.schedule.rules.structure import guarded_nests, top_nests
 from tilewright.compiler.schedule.rules.tilings import Tiling
 from tilewright.compiler.schedule.rules.verdict import (
@@ -59,6 +60,7 @@ _RULES: Final[tuple[tuple[type[Decision], Matcher], ...]] = (
 _ARRANGEMENTS: Final[tuple[tuple[type[Decision], ArrangementMatcher], ...]] = (
     (Bands, match_bands),
     (ManyRows, match_many_rows),
+    (Stages, match_stages),
 )
 """What puts nests of a kernel into workgroups together, before any nest is scheduled."""
 KINDS: Final = {kind.rule: kind for kind, _ in (*_ARRANGEMENTS, *_RULES)}

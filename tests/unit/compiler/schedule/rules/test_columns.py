@@ -46,9 +46,11 @@ def test_subtotals_of_pieces_with_a_rest_change_nothing_but_last_digits():
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.parametrize(("channels", "size"), [(17, 131), (5, 301)])
-def test_norms_of_large_images_between_convolutions_are_exact(channels, size):
-    x = np.random.default_rng(5).random((1, channels, size, size), np.float32) + 3
+@pytest.mark.parametrize(
+    ("images", "channels", "size"), [(2, 17, 131), (1, 17, 131), (1, 5, 301), (3, 5, 131)]
+)
+def test_norms_of_large_images_between_convolutions_are_exact(images, channels, size):
+    x = np.random.default_rng(5).random((images, channels, size, size), np.float32) + 3
     eye = np.eye(channels, dtype=np.float32)[:, :, None, None]
     ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
     constants = {"w": eye, "s": ones, "b": zeros}
