@@ -79,7 +79,7 @@ class Symbol(Atom):
 class Operation(Atom):
     """`floordiv`, `mod`, `min` or `max` of two dimensions that did not simplify."""
 
-    __slots__ = ("_bounds", "_multiple", "left", "names", "op", "right")
+    __slots__ = ("_bounds", "_multiple", "_quotient", "left", "names", "op", "right")
 
     def __init__(self, op: str, left: Dim, right: Dim) -> None:
         super().__init__(_operation_text(op, left, right))
@@ -90,11 +90,18 @@ class Operation(Atom):
         self.names: frozenset[str] = frozenset().union(*names)
         self._bounds: Bounds | None = None
         self._multiple: Dim | None = None
+        self._quotient: Dim | None = None
+
+    def quotient(self) -> Dim:
+        """`left // right`: of a remainder, what it is the rest of."""
+        if self._quotient is None:
+            self._quotient = floordiv(self.left, self.right)
+        return self._quotient
 
     def multiple(self) -> Dim:
         """`left // right * right`: what a remainder lacks to be `left`."""
         if self._multiple is None:
-            self._multiple = floordiv(self.left, self.right) * self.right
+            self._multiple = self.quotient() * self.right
         return self._multiple
 
     def bounds(self) -> Bounds:

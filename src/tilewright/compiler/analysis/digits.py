@@ -82,15 +82,14 @@ def joined_digits(pairs: Sequence[Pair]) -> list[Pair]:
     for u, v in pairs:
         for other, part in operations(u):
             if part.op == "floordiv":
-                value = symbolic.floordiv(part.left, part.right)
-                of_value.setdefault(value, []).append((other, u, v))
+                of_value.setdefault(part.quotient(), []).append((other, u, v))
     found: list[Pair] = []
     for x, y in pairs:
         for factor, part in operations(x):
             if part.op != "mod":
                 continue
             # A quotient of a quotient is written as one: (e // 49) // 2 is e // 98.
-            for other, u, v in of_value.get(symbolic.floordiv(part.left, part.right), ()):
+            for other, u, v in of_value.get(part.quotient(), ()):
                 times = _times(factor, part.right, other)
                 if times is not None:
                     found.append((x + u * times, y + v * times))
