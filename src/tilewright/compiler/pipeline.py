@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, final
@@ -20,6 +20,7 @@ from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.rare_collections import rare_collections
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import format_duration
@@ -100,7 +101,7 @@ _LOG: Final = Log("compiler")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Compiled:
     """What a compilation yields; `parts` and `kernels` have one entry per target.
 
@@ -334,7 +335,7 @@ def generate_modules(graph: Graph, options: CompileOptions) -> tuple[ExternalMod
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Scheduled:
     """A kernel that was scheduled now, and what asked for it."""
 
@@ -424,8 +425,8 @@ def generate_code(
     records = tuple(made[k] if isinstance(k, Scheduled) else k for k in given)
     cached = sum(not record.compiled.seconds for record in records)
     _LOG.info("%s: %s of %s kernels are from the cache", target, cached, len(records))
-    for record in records:
-        _LOG.debug("kernel '%s': %s", record.name, record.verdict.outcome)
+    for each in records:
+        _LOG.debug("kernel '%s': %s", each.name, each.verdict.outcome)
     return records
 
 
@@ -492,14 +493,14 @@ def warn_about_slow_kernels(
     diagnostics: Diagnostics,
 ) -> None:
     """Say which kernels no rule found lanes for, where that costs a time that can be noticed."""
-    for group, record in zip(groups, records, strict=True):
-        if record.verdict.is_slow:
+    for group, made in zip(groups, records, strict=True):
+        if made.verdict.is_slow:
             diagnostics.warn(
-                f"kernel '{record.name}' runs one element after the other on {target.cpu}: "
+                f"kernel '{made.name}' runs one element after the other on {target.cpu}: "
                 "no rule found lanes for it",
                 location=group.nodes[0].location,
-                cost=_slow_cost(record.verdict, len(group.nodes)),
-                hint=_where_notes_are(group.nodes[0].location.file, record.name),
+                cost=_slow_cost(made.verdict, len(group.nodes)),
+                hint=_where_notes_are(group.nodes[0].location.file, made.name),
             )
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.record import record
@@ -79,7 +78,7 @@ def _no_relaxation(code: bytearray, offset: int, kind: int, addend: int) -> None
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Architecture:
     """One instruction set as the linker and the loader see it.
 
@@ -91,7 +90,7 @@ class Architecture:
     page_bytes: int
     filler: bytes
     rules: Mapping[int, RelocationRule]
-    relax: Relax = field(default=_no_relaxation)
+    relax: Relax = _no_relaxation
 
     @property
     def name(self) -> str:

@@ -10,7 +10,6 @@ Sizes, offsets, grids and push constants are symbolic in the model's dimensions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Self, final
 
 from tilewright.base.outcome import Verdict
@@ -251,7 +250,7 @@ def place_of(step: HostCall | ModuleCall | ReadSizes | Rebind | ExpectSizes) -> 
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Program:
     """A whole model; `dims` says where a call finds the value of each symbol.
 
@@ -267,7 +266,7 @@ class Program:
     steps: tuple[Step, ...]
     arena_bytes: int = -1
     weights_bytes: int = 0
-    storages: tuple[Storage, ...] = field(default=())
+    storages: tuple[Storage, ...] = ()
     equalities: tuple[tuple[Dim, Dim], ...] = ()
     checks: tuple[IndexCheck, ...] = ()
     check_storage: Storage | None = None

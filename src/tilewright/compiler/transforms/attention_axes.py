@@ -11,10 +11,10 @@ attention.  Called by `attention_scores` and `recognize_attention`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import final
 
 from tilewright.base import symbolic
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
@@ -23,12 +23,12 @@ from tilewright.compiler.transforms.matching import dim_groups, inverse
 
 
 @final
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Piece:
     """A part of an axis; once a reshape cuts it, it is its parts, the outer first."""
 
     size: Dim
-    parts: tuple[Piece, ...] = field(default=())
+    parts: tuple[Piece, ...] = ()
 
 
 Axes = tuple[tuple[Piece, ...], ...]

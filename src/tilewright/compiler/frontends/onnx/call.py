@@ -7,13 +7,13 @@ Not a table (see `table`); made by the importer for every node, read by the row 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, final
 
 from onnx import GraphProto, NodeProto, TensorProto
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.base.text import identifier
 from tilewright.compiler.frontends.kit.assumptions import Equality
@@ -112,7 +112,7 @@ class FailedBodies:
 
 
 @final
-@dataclass(slots=True)
+@record(frozen=False)
 class Call:
     """An application of a foreign op."""
 
@@ -128,7 +128,7 @@ class Call:
     stated_shape: StatedShape
     checkpoint: Checkpoint
     failed_bodies: FailedBodies
-    output_count: int = field(default=1)
+    output_count: int = 1
     sizes: dict[int, Contents] = field(default_factory=dict[int, Contents])
 
     # --- operands
