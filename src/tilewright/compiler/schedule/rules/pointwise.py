@@ -131,13 +131,14 @@ class PointwiseSite:
             s.note("pointwise: no axis is contiguous, scalar code")
             grid.commit(blocks_of_work(s, names, chosen.work))
             return Outcome.GENERIC
-        lanes, row = _lanes(self.machine, self.body, names[-1]), None
+        lanes, sides = _lanes(self.machine, self.body, names[-1]), tuple[str, ...]()
         length, strips = estimate(find(s.kernel, names[-1]).extent), list[str]()
         if chosen.squares and self._has_rows_of_open_length(lanes):
             return self._squares_or_strips(names, lanes, chosen, grid)
         if chosen.squares:
-            names, row = self._square(names, lanes, chosen.work)
-            strips = [n for n in names[:-1] if row is None and n not in self.names]
+            names, sides = self._square(names, lanes, chosen.work)
+            strips = [n for n in names[:-1] if not sides and n not in self.names]
+        row = names[-2] if sides else None
         if row is None and chosen.rows:
             names = _rows_side_by_side(s, names, self.body, self.machine)
         lane = names[-1]
@@ -164,15 +165,27 @@ class PointwiseSite:
         if row is None:
             lanes = _filled_lanes(lanes, find(s.kernel, lane))
         known = {loop.var.name for loop in loops(s.kernel.body)}
-        for part in (WHOLE,) if row is None else tiles_apart(s, row):
-            at = None if row is None else part[row]
-            made = vectorize_loop(s, part[lane], lanes, chosen.vectors, self.machine, at)
-            if at is not None and WHOLE in made:
-                write_out_blocks(s, at, lanes)
+        if row is None:
+            vectorize_loop(s, lane, lanes, chosen.vectors, self.machine)
+        else:
+            self._transposed(sides, row, lane, lanes, chosen.vectors)
         if row is None and body_cost(self.body) <= _CHEAP:
             ask_for_written_lines(s, self.machine, known)
         s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
         return Outcome.POINTWISE
+
+    def _transposed(
+        self, sides: Sequence[str], row: str, lane: str, lanes: int, vectors: int
+    ) -> None:
+        """Make square blocks of whole tiles; where nothing tells tiles apart, the last of a side begins earlier and is whole."""
+        s = self.s
+        parts = tiles_apart(s, row)
+        for side in sides if parts == (WHOLE,) else ():
+            s.attempt(do.overlap, side)
+        for part in parts:
+            at = part[row]
+            if WHOLE in vectorize_loop(s, part[lane], lanes, vectors, self.machine, at):
+                write_out_blocks(s, at, lanes)
 
     def _far_row(self) -> str | None:
         """The loop along which what the lanes access far apart is contiguous: a transposition."""
@@ -197,10 +210,10 @@ class PointwiseSite:
 
     def _square(
         self, names: list[str], lanes: int, work: int
-    ) -> tuple[list[str], str | None]:
+    ) -> tuple[list[str], tuple[str, ...]]:
         """Put the axis along which the far accesses are contiguous next to the lanes, in blocks.
 
-        Returns: the loops in order, and the one over the rows of square blocks, if there are any.
+        Returns: the loops in order, and the sides of square blocks, if there are any, that of the outer tiles first.
         """
         s, lane, name = self.s, names[-1], self._far_row()
         assert name is not None, "there are squares"
@@ -214,14 +227,15 @@ class PointwiseSite:
                 blocks.append(strips)
             order = [*others, *blocks, name, lane]
             s.apply(do.reorder, order)
-            return order, name if extent == lanes else None
+            return order, (name,) if extent == lanes else ()
         is_far = self._is_written_further_apart(name)
         row_block, row = _block(s, name, lanes)
         lane_block, lane = _block(s, lane, lanes)
         tiled = _tiled(s, row, lane, lanes, is_far=is_far)
         order = [*others, *lane_block, *row_block, *tiled]
         s.apply(do.reorder, order)
-        return order, order[-2]
+        sides = order[-2:]
+        return order, tuple(sides if is_far else reversed(sides))
 
     def _strip(self, lane: str, rows: int, lanes: int, work: int) -> int:
         """Elements of each of a few rows that are met before the next row; 0: all of them."""

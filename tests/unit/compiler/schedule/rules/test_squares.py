@@ -5,7 +5,8 @@ import pytest
 from fakes.loop_nests import assert_same
 from tilewright.base.dtypes import f32
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import If, LoopKind
+from tilewright.compiler.kernel.grid import GRID_KINDS
+from tilewright.compiler.kernel.ir import If, LoopKind, walk
 from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -55,4 +56,40 @@ def test_only_the_first_tiles_test_where_parts_of_a_joined_tensor_meet() -> None
     lanes = [x for x in loops(changed.body) if x.kind is LoopKind.VECTOR]
     asked = [any(isinstance(part, If) for part in x.body) for x in lanes]
     assert set(asked) == {True, False}
+    assert_same(kernel, changed)
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+@pytest.mark.parametrize("shape", [(17, 35), (35, 17), (33, 100), (100, 33), (39, 39)])
+def test_the_last_blocks_of_a_transposition_begin_earlier_and_are_whole(
+    shape: tuple[int, int], level: str
+) -> None:
+    """No lane has a mask, and no place is asked for; what two blocks have in common is made twice."""
+    rows, columns = shape
+    kernel = parse_kernel(
+        f"""kernel turn(read in0: f32[3, {rows}, {columns}], write out0: f32[3, {columns}, {rows}]):
+    for b in range(3):
+        for i in range({columns}):
+            for j in range({rows}):
+                out0[b, i, j] = in0[b, j, i]
+"""
+    )
+    changed = schedule(kernel, MachineModel.of(Target.level(level)))
+    assert not [x for x in walk(changed.body) if isinstance(x, If)]
+    assert_same(kernel, changed)
+
+
+def test_blocks_of_several_workgroups_do_not_meet() -> None:
+    """A side whose tiles are workgroups keeps a rest of its own: no element is written by two of them."""
+    kernel = parse_kernel(
+        """kernel turn(read in0: f32[2003, 1001], write out0: f32[1001, 2003]):
+    for i in range(1001):
+        for j in range(2003):
+            out0[i, j] = in0[j, i]
+"""
+    )
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    grid = [x for x in loops(changed.body) if x.kind in GRID_KINDS]
+    assert grid
+    assert any(isinstance(x, If) for x in walk(changed.body))
     assert_same(kernel, changed)
