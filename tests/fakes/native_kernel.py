@@ -70,7 +70,8 @@ class CalledKernel:
     def __call__(
         self, arrays: Sequence[np.ndarray], dims: Mapping[str, int] | None = None
     ) -> None:
-        """Run every workgroup; results appear in the arrays."""
+        """Run every workgroup on an array for each parameter, results too; those appear in theirs."""
+        assert len(arrays) == len(self.kernel.parameters), "an array for each parameter"
         dims = dims or {}
         constants = np.array([dims[s.name] for s in self.kernel.dims] or [0], np.uint32)
         pointers = np.array([a.ctypes.data for a in arrays] or [0], np.uint64)
