@@ -78,7 +78,7 @@ class Storage:
 
         Raises: InputError for one that does not fit.
         """
-        length = -(-math.prod(sizes) * element_type.width // 8)
+        length = size_in_bytes(sizes, element_type)
         if offset < 0 or offset + length > self.memory.size_bytes:
             raise InputError(
                 f"a tensor {element_type}{list(sizes)} at byte {offset} does not fit a storage "
