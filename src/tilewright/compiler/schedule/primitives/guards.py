@@ -397,7 +397,7 @@ def settled(
     def decided(value: ir.Expression) -> ir.Expression:
         if isinstance(value, ir.Compare):
             known = _decided(value, said, around)
-            return value if known is None else E.const(known, dtypes.bool_)
+            return _apart(value) if known is None else E.const(known, dtypes.bool_)
         return without_decided(value)
 
     def opened(statement: ir.Statement) -> ir.Statement | ir.Body:
@@ -406,6 +406,15 @@ def settled(
         return statement
 
     return Rewriter(dims=dims, expression=decided, statement=opened).body(body)
+
+
+def _apart(test: ir.Compare) -> ir.Expression:
+    """A comparison of indices without what both sides have in common, where nothing of it is left: it may be the same in every call."""
+    left, right = index_sides(test) or (0, 0)
+    common = symbolic.names_in((left,)) & symbolic.names_in((right,))
+    if not common or not common.isdisjoint(symbolic.names_in((left - right,))):
+        return test
+    return E.compare(test.op, E.index(left - right), E.index(0))
 
 
 def without_decided(value: ir.Expression) -> ir.Expression:

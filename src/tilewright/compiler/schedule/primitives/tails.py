@@ -116,11 +116,30 @@ def partition(
     point = dim_argument(kernel, at, tree.enclosing_loops(kernel, old))
     if isinstance(point, int) and point < 0:
         raise ScheduleError(f"cannot cut '{loop}' at {point}")
-    if not within(point, old.extent + 1):
+    is_inside = within(point, old.extent + 1)
+    if not is_inside and not _is_at_most_zero(kernel, old, point - old.extent):
         point = symbolic.minimum(point, old.extent)
     halves: tuple[tuple[Dim, Dim], ...] = ((point, 0), (old.extent - point, point))
     runs = ((_run_of(old, n, old.body, first),) if n != 0 else () for n, first in halves)
     return in_cases(kernel, old, ((None, run) for run in runs))
+
+
+def _is_at_most_zero(kernel: ir.Kernel, loop: ir.For, value: Dim) -> bool:
+    """Whether guards around a loop, or bounds, say that a number is at most 0, behind a quotient, too."""
+    said = map(_unrounded, differences(tree.facts_at(kernel, loop)))
+    return is_at_most_zero(_unrounded(value), said)
+
+
+def _unrounded(value: Dim) -> Dim:
+    """What is at most 0 just where `value` is, without a quotient beside a known number."""
+    for dividend, divisor in symbolic.quotients(value):
+        quotient = symbolic.floordiv(dividend, divisor)
+        above, below = value - quotient, value + quotient
+        if isinstance(above, int):
+            return _unrounded(dividend + above * divisor - (divisor - 1))
+        if isinstance(below, int):
+            return _unrounded(below * divisor - dividend)
+    return value
 
 
 @primitive
@@ -187,30 +206,61 @@ def shorten(
 
 
 @primitive
-def overlap(kernel: ir.Kernel, loop: str) -> ir.Kernel:
+def overlap(
+    kernel: ir.Kernel, loop: str, last: str = "joined"
+) -> tuple[ir.Kernel, tuple[Piece, ...]]:
     """Let the last run of a guarded loop begin earlier, where it is whole: it makes again what the one before it has made.
 
     rewrite:
         for r in n: for i in 4: if 4 * r + i < m: y[4 * r + i] = x[4 * r + i]       (m >= 4)
         ->
-        for r in n: for i in 4: y[s + i] = x[s + i]                                 (s = min(4 * r, m - 4))
+        joined:  for r in n: for i in 4: y[s + i] = x[s + i]                        (s = min(4 * r, m - 4))
+        partial: for r in m // 4: for i in 4: y[4 * r + i] = x[4 * r + i]
+                 for r_2 in n - m // 4: for i_2 in 4: y[m - 4 + i_2] = x[m - 4 + i_2]
+
+    With `alone` the last run has code of its own, too, if it was whole before.
 
     Raises: ScheduleError if the loop has no such guard, as `split` makes it, if nothing says that a whole run is there, if
     runs are those of several workgroups or threads, if they differ in more than where they begin, read what they make, or
     store to an element more than once, or if other code reads what an iteration makes for itself; for a loop of workgroups.
     """
+    if last not in ("joined", "partial", "alone"):
+        raise ScheduleError(f"last is 'joined', 'partial' or 'alone', got '{last}'")
     old, _, (condition, rest, limit) = _guarded(kernel, loop, None)
     assert isinstance(old.extent, int), "asked by guard_of"
-    said = differences(tree.facts_at(kernel, old))
-    if not is_at_most_zero(old.extent - limit, said):
+    if not _is_at_most_zero(kernel, old, old.extent - limit):
         raise ScheduleError(f"nothing says that there are {old.extent} of '{loop}'")
+    begun = f"{loop}~"
+    each = {old.var.name: symbolic.symbol(begun) - rest}
+    body = substitute(_without(old.body, condition), each)
+    runs = _runs_that_may_overlap(kernel, old, rest, body)
+
+    def begin_at(first: Dim) -> ir.Statement:
+        place = first + tree.reference(old.var)
+        return tree.with_inner(old, substitute(body, {begun: place}))
+
+    at_end = limit - old.extent
+    if last == "joined":
+        code = begin_at(symbolic.minimum(rest, at_end))
+        return tree.rewrite(kernel, old, (code,)), (WHOLE,)
+    whole = symbolic.floordiv(limit if last == "partial" else limit - 1, old.extent)
+    count = symbolic.minimum(whole, runs.extent)
+    cases: list[Case] = []
+    for number, first in ((count, rest), (runs.extent - count, at_end)):
+        inside = tree.swap(runs.body, old, (begin_at(first),))
+        cases.append((None, (_run_of(runs, number, inside),)))
+    return in_cases(kernel, runs, cases)
+
+
+def _runs_that_may_overlap(
+    kernel: ir.Kernel, old: ir.For, rest: Dim, body: ir.Body
+) -> ir.For:
+    """The loop around `old` that `rest` counts, whose iterations may meet in what they make.  Raises: as `overlap`."""
+    loop = old.var.name
     around = {x.var.name: x for x in tree.enclosing_loops(kernel, old)}
     runs = around.get(next(iter(symbolic.names_in((rest,))), ""))
     if runs is None or rest != old.extent * tree.reference(runs.var):
         raise ScheduleError(f"runs of '{loop}' are not those of one loop")
-    begun = f"{loop}~"
-    each = {old.var.name: symbolic.symbol(begun) - rest}
-    body = substitute(_without(old.body, condition), each)
     between = tree.path_inside(runs, old)
     conditions = (x.condition for x in between if isinstance(x, ir.If))
     used = {s.name for x in conditions for s in expression_symbols(x)}
@@ -218,9 +268,7 @@ def overlap(kernel: ir.Kernel, loop: str) -> ir.Kernel:
     if runs.var.name in used | {s.name for s in body_symbols(body)}:
         raise ScheduleError(f"runs of '{loop}' differ in more than where they begin")
     _check_made_again(kernel, runs, old)
-    start = symbolic.minimum(rest, limit - old.extent)
-    body = substitute(body, {begun: start + tree.reference(old.var)})
-    return tree.rewrite(kernel, old, (tree.with_inner(old, body),))
+    return runs
 
 
 def _check_made_again(kernel: ir.Kernel, runs: ir.For, old: ir.For) -> None:
@@ -306,9 +354,7 @@ def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopNam
     dependence.check_fixed((old,), old.body)
     if isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' runs {old.extent} times in every call")
-    facts = tree.facts_at(kernel, old)
-    limits = [symbolic.bounds(old.extent)[1], *(b for a, b in facts if a == old.extent)]
-    if not any(isinstance(limit, int) and limit <= extent for limit in limits):
+    if not _is_at_most_zero(kernel, old, old.extent - extent):
         raise ScheduleError(f"nothing says that '{loop}' runs at most {extent} times")
     wide = _run_of(old, extent, old.body)
     inside = guard(tree.reference(wide.var), old.extent, wide.body)

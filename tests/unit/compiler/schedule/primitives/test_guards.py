@@ -352,6 +352,21 @@ def test_tests_that_guards_decide_are_settled(guard: str, test: str, kept: str) 
         assert_same(before, after, {"n": size})
 
 
+@pytest.mark.parametrize("size", [3, 4, 8])
+def test_tests_leave_out_what_both_sides_have_in_common(size: int) -> None:
+    """Which lanes are inside is the same in every call then."""
+    n = symbol("n", 3)
+    b = KernelBuilder("k", list(symbolic.symbols(n)))
+    x, y = b.parameter("x", f32, (n,)), b.result("y", f32, (4,))
+    with b.nest((4,), ("i",)) as (i,):
+        asked = b.lt(b.index(n - 3 + i), b.index(n))
+        b.store(y, (i,), b.select(asked, b.load(x, (n - 3 + i,), asked), 0))
+    before = b.build()
+    after = settle_tests(before, "i")
+    assert "(index<i64>(i - 3) < 0)" in body_text(after)
+    assert_same(before, after, {"n": size})
+
+
 def test_a_guard_that_another_decides_is_opened_or_left_out() -> None:
     size = symbol("n", 0)
     b = KernelBuilder("k", list(symbolic.symbols(size)))

@@ -8,8 +8,16 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import minimum, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.readers.kernel_text import parse_kernel
-from tilewright.compiler.schedule.primitives import bind, overlap, split, version, widen
+from tilewright.compiler.schedule.primitives import (
+    bind,
+    overlap,
+    partition,
+    split,
+    version,
+    widen,
+)
 
 N = symbol("N", 0)
 
@@ -19,6 +27,30 @@ def test_overlap_begins_the_last_run_earlier_where_it_is_whole(size: int) -> Non
     kernel = overlap(split(version(doubled(N), "i", N, 4), "i", 4), "i_i")
     assert f"y[i_i + {minimum(N - 4, 4 * symbol('i_o'))}]" in body_text(kernel)
     assert_same(doubled(N), kernel, {"N": size})
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 5, 7, 8, 9, 100])
+@pytest.mark.parametrize("last", ["partial", "alone"])
+def test_overlap_may_give_the_last_run_code_of_its_own(last: str, size: int) -> None:
+    kernel = split(version(doubled(N), "i", N, 4), "i", 4)
+    changed = overlap(kernel, "i_i", last)
+    runs = [x.extent for x in loops(changed.body) if "_o" in x.var.name]
+    assert (runs[1] == 1) == (last == "alone")
+    assert "min(" not in body_text(changed)
+    assert "y[N + i_i_2 - 4]" in body_text(changed)
+    assert_same(doubled(N), changed, {"N": size})
+
+
+@pytest.mark.parametrize("size", [0, 4, 5, 8, 9, 12, 13, 100])
+def test_a_guard_says_how_many_runs_a_loop_has(size: int) -> None:
+    kernel = split(split(version(doubled(N), "i", N, 9), "i", 4), "i_2", 8)
+    first = widen(partition(kernel, "i_o", 3), "i_2_o", 1)
+    assert [x.extent for x in loops(first.body) if "_o" in x.var.name][::2] == [3, 1]
+    assert_same(doubled(N), first, {"N": size})
+    unsure = partition(kernel, "i_o", 4)
+    assert minimum((N + 3) // 4, 4) in [x.extent for x in loops(unsure.body)]
+    with pytest.raises(ScheduleError, match="runs at most 0 times"):
+        widen(kernel, "i_2_o", 0)
 
 
 TRIANGLE = """kernel triangle(write y: f32[N], *, N: 4..):
@@ -60,6 +92,8 @@ def test_overlap_refuses_what_makes_something_else_the_second_time() -> None:
     for other in (counted, parse_kernel(TRIANGLE)):
         with pytest.raises(ScheduleError, match="differ in more than where they begin"):
             overlap(other, "i")
+    with pytest.raises(ScheduleError, match="'joined', 'partial' or 'alone', got 'x'"):
+        overlap(split(large, "i", 4), "i_i", "x")
     blocks = split(split(large, "i", 4), "i_o", 2)
     with pytest.raises(ScheduleError, match="are not those of one loop"):
         overlap(blocks, "i_i")
