@@ -31,11 +31,17 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
-from tilewright.compiler.schedule.handles import WHOLE, Piece
+from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.squares import tiles_apart, write_out_blocks
 from tilewright.compiler.schedule.rules.structure import parallel_chain
-from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of_work, cut
+from tilewright.compiler.schedule.rules.vectors import vectorize_loop, whole_part
+from tilewright.compiler.schedule.rules.workgroups import (
+    Grid,
+    block,
+    blocks_of_work,
+    cut,
+)
 from tilewright.compiler.schedule.rules.written_lines import ask_for_written_lines
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
@@ -498,10 +504,10 @@ def _rests_of_blocks(s: Schedule, row: str, lane: str, lanes: int) -> list[str]:
     Returns: the loops of lanes of what no block has, inside those of rows.
     """
     s.apply(do.reorder, [lane, row])
-    _, *right = s.apply(do.partition, lane, _whole_part(s, lane, lanes))
+    _, *right = s.apply(do.partition, lane, whole_part(s, lane, lanes))
     for piece in (WHOLE, *right):
         s.apply(do.reorder, [piece[row], piece[lane]])
-    _, *below = s.apply(do.partition, row, _whole_part(s, row, lanes))
+    _, *below = s.apply(do.partition, row, whole_part(s, row, lanes))
     return [piece[lane] for piece in (*right, *below)]
 
 
@@ -517,84 +523,3 @@ def _block_of(extent: Dim, lanes: int) -> int:
 def _far(distance: Dim | None) -> int:
     """How far apart elements lie, estimated."""
     return 0 if distance is None else abs(estimate(distance))
-
-
-def vectorize_loop(
-    s: Schedule,
-    lane: str,
-    lanes: int,
-    factor: int,
-    machine: MachineModel,
-    at: str | None = None,
-) -> tuple[Piece, ...]:
-    """`lane` as `factor` vectors at a time, the rest masked (or scalar without masks).
-
-    The rest has its own code from the loop `at` on, around `lane`; by default from `lane` on.
-    """
-    loop = find(s.kernel, lane)
-    extent = loop.extent
-    if isinstance(extent, int):
-        factor = max(1, min(factor, extent // lanes))
-        if extent < lanes and not machine.has_partial_vectors:
-            s.attempt(do.unroll, lane) if extent <= 4 else None
-            return (WHOLE,)
-    width = lanes * factor
-    if at is None:
-        return _whole_then_rest(s, lane, lanes, width, machine)
-    _, vectors = cut(s, lane, width, f"{lane}_o", f"{lane}_w")
-    parts = s.parts(do.specialize, vectors, at)
-    for part in parts:
-        if part is WHOLE or machine.has_partial_vectors:
-            lanes_of(s, part[vectors], lanes)
-    return parts
-
-
-def _whole_then_rest(
-    s: Schedule, lane: str, lanes: int, width: int, machine: MachineModel
-) -> tuple[Piece, ...]:
-    """Vectors in a loop of their own, in which nothing is asked and no constant gives way to those of the rest."""
-    is_open = not isinstance(find(s.kernel, lane).extent, int)
-    parts = [*s.apply(do.partition, lane, _whole_part(s, lane, width))]
-    if is_open and width > lanes:
-        # What does not fill all vectors may be most of a row: only what does not fill one has a mask.
-        rest = parts.pop()
-        name = rest[lane]
-        parts += map(rest.then, s.apply(do.partition, name, _whole_part(s, name, lanes)))
-    for part in parts:
-        name: str = part[lane]
-        extent = find(s.kernel, name).extent
-        for size in (width, lanes):
-            if symbolic.is_multiple(extent, size):
-                lanes_of(s, cut(s, name, size, f"{lane}_o", f"{lane}_w")[1], lanes)
-                break
-        else:
-            if machine.has_partial_vectors:
-                lanes_of(s, name, lanes)
-    return tuple(parts)
-
-
-def _whole_part(s: Schedule, name: str, width: int) -> Dim:
-    """Iterations of a loop that are whole groups of `width`."""
-    return symbolic.floordiv(find(s.kernel, name).extent, width) * width
-
-
-def lanes_of(s: Schedule, name: str, lanes: int) -> None:
-    """Cut a loop into vectors, written out when their number is known."""
-    if find(s.kernel, name).extent == lanes:
-        _vector(s, name)
-        return
-    vector, lane = cut(s, name, lanes, "v", "lane")
-    if _vector(s, lane) and isinstance(find(s.kernel, vector).extent, int):
-        s.apply(do.unroll, vector)
-
-
-def _vector(s: Schedule, lane: str) -> bool:
-    """Make lanes of a loop, with private values in vectors where it has any."""
-    if s.attempt(do.vectorize, lane):
-        return True
-    before = s.kernel
-    s.attempt(do.expand, lane)
-    if s.attempt(do.vectorize, lane):
-        return True
-    s.kernel = before
-    return False

@@ -31,12 +31,9 @@ from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.tails import guard_of
-from tilewright.compiler.schedule.rules.pointwise import (
-    fuse_contiguous,
-    lanes_of,
-    vectorize_loop,
-)
+from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
 from tilewright.compiler.schedule.rules.structure import parallel_chain, short_axis
+from tilewright.compiler.schedule.rules.vectors import lanes_of, vectorize_loop
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, cut, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain as perfect_nest

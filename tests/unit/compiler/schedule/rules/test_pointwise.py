@@ -19,6 +19,7 @@ from tilewright.compiler.kernel.ir import For, If, LoopKind, walk
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.lowering.flatten import flatten
+from tilewright.compiler.program.in_place import may_overwrite
 from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
@@ -127,6 +128,37 @@ def test_nothing_is_asked_in_the_loop_over_whole_vectors(size: str) -> None:
     assert all(isinstance(s, If) for s in rest.body) == (size == "n")
     for count in (0, 1, 15, 16, 17, 40):
         assert_same(kernel, changed, dims={"n": count} if size == "n" else {})
+
+
+@pytest.mark.parametrize("type_", ["f32", "f16", "u8"])
+@pytest.mark.parametrize("level", ["v3", "v4"])
+def test_the_last_vector_of_a_row_that_is_moved_begins_earlier(
+    level: str, type_: str
+) -> None:
+    kernel = parse_kernel(f"""kernel k(read x: {type_}[m, n], write y: {type_}[m, n + 1], *, n: 0.., m: 0..):
+    for i in range(m):
+        for j in range(n):
+            y[i, j + 1] = x[i, j]
+""")
+    changed = schedule(kernel, MachineModel.of(Target.level(level)))
+    *whole, rest = (x for x in loops(changed.body) if x.kind is LoopKind.VECTOR)
+    assert len(whole) == 3  # four side by side, one, and the last
+    assert not any(isinstance(x, If) for vector in whole for x in vector.body)
+    assert isinstance(rest.body[0], If)
+    for count in (0, 1, 7, 8, 9, 14, 16, 31, 32, 33, 63, 64, 65, 97, 130, 257):
+        assert_same(kernel, changed, dims={"n": count, "m": 3})
+
+
+def test_a_row_that_may_stand_over_an_operand_has_a_mask() -> None:
+    """A vector that began earlier would add to what it has added to."""
+    kernel = parse_kernel("""kernel k(read x: f32[m, n], read z: f32[m], write y: f32[m, n], *, n: 0.., m: 0..):
+    for i in range(m):
+        for j in range(n):
+            y[i, j] = (x[i, j] + z[i])
+""")
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    x, _, y = (parameter.buffer for parameter in changed.parameters)
+    assert may_overwrite(changed, x, y)
 
 
 @pytest.mark.slow
