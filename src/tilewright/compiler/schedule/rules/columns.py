@@ -307,22 +307,50 @@ class ColumnsSite:
         try:
             # Neighbours first: rows that fill no vector have as many of them side by side.
             if beside and top != along and not isinstance(beside.extent, int):
-                short += self._earlier(top, row, beside.extent, row)
-            short += self._earlier(top, channel, self.inner.extent, row)
+                short += self._shorter(top, top, row, beside.extent, row)
+                s.apply(do.overlap, row)
+            short += self._shorter(top, along, channel, self.inner.extent, row)
+            has_ends = chosen.interior and self._tests_lanes()
+            parts = s.apply(do.overlap, channel, "alone" if has_ends else "joined")
         except ScheduleError as error:
             s.kernel = before
             s.note(f"columns: no tile begins earlier: {error.message}")
             return []
-        whole = self._neighbours([WHOLE], row, along)
-        at = row if self._tests_lanes() else along
-        return [*self._inside(chosen, whole, at), *short]
+        if not has_ends:
+            whole = self._neighbours([WHOLE], row, along)
+            return [*self._inside(chosen, whole, along), *short]
+        return [*self._between_ends(along, row, parts), *short]
 
-    def _earlier(self, top: str, name: str, length: Dim, row: str) -> list[Piece]:
-        """Let the last tile of a length begin earlier; the code for lengths that are shorter than a tile."""
+    def _between_ends(self, along: str, row: str, parts: Sequence[Piece]) -> list[Piece]:
+        """Code of its own for the first and for the last tile along a row, each of which is known to pass the tests at the other end.
+
+        `parts`: the last tile, behind all others.
+        """
+        s = self.s
+        first, *others = s.apply(do.partition, along, 1)
+        ends = (first, *parts[1:])
+        for part in (*ends, *others):
+            s.apply(do.settle_tests, part[along])
+        for end in ends:
+            s.attempt(do.unroll, end[along])
+        found = self._neighbours(ends, row)
+        for part in others:
+            whole, *rest = self._neighbours([part], row)
+            found += [*map(whole.then, s.parts(do.interior, whole[row])), *rest]
+        return found
+
+    def _shorter(
+        self, top: str, runs: str, name: str, length: Dim, row: str
+    ) -> list[Piece]:
+        """The code for lengths that are shorter than a tile."""
         s, size = self.s, find(self.s.kernel, name).extent
         assert isinstance(size, int), "of a tile"
-        _, short = s.apply(do.version, top, length, size)
-        s.apply(do.overlap, name)
+        taps = (x.extent for x in loops(self.inner.body) if isinstance(x.extent, int))
+        # What the first tile reads is inside at the other end of such a row.
+        reach = max(taps, default=0) // 2 if self._tests_lanes() and name != row else 0
+        _, short = s.apply(do.version, top, length, size + reach)
+        if s.attempt(do.widen, short[runs], 1):
+            s.apply(do.unroll, short[runs])
         found = parts_of(s, [short], row)
         s.apply(do.settle_tests, short[top])
         left = {x.var.name for x in loops(s.kernel.body)}
