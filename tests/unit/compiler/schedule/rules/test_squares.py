@@ -8,6 +8,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import If, LoopKind, walk
 from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.program.signature import signature_of
 from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
@@ -93,3 +94,20 @@ def test_blocks_of_several_workgroups_do_not_meet() -> None:
     assert grid
     assert any(isinstance(x, If) for x in walk(changed.body))
     assert_same(kernel, changed)
+
+
+@pytest.mark.parametrize(("side", "whole"), [(32, True), (33, False)])
+def test_what_is_made_twice_stands_over_no_operand(side: int, whole: bool) -> None:
+    """A block that begins earlier would read what the one before it has written there."""
+    kernel = parse_kernel(
+        f"""kernel add(read in0: f32[3, {side}, {side}], read in1: f32[3, {side}, {side}], write out0: f32[3, {side}, {side}]):
+    for b in range(3):
+        for i in range({side}):
+            for j in range({side}):
+                out0[b, i, j] = (in0[b, j, i] + in1[b, i, j])
+"""
+    )
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    assert signature_of(changed).overwrites == (
+        frozenset({(1, 2)}) if whole else frozenset()
+    )
