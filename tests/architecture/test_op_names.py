@@ -26,8 +26,8 @@ REWRITES: Final = frozenset(
         "legalize_convolution", "legalize_pooling", "legalize_resampling", "movement_rewrites", "pack_matmul", "phases", "position_masks",
         "byte_words", "decompose_quantization", "planar_convolution",
         "quantize_contractions", "quantized_sums", "quantized_values", "recognize_activations", "attention_axes", "attention_rewrites", "attention_scores", "write_attention", "recognize_attention",
-        "position_masks", "recognize_norms", "rewriting", "round_contractions", "sink_reshapes",
-        "spelled_softmax", "split_blocks", "split_concat", "split_phases", "split_reductions", "spread_images",
+        "recognize_norms", "rewriting", "round_contractions", "sink_reshapes",
+        "spelled_softmax", "split_blocks", "split_concat", "split_phases", "split_reductions", "split_taps", "spread_images",
         "winograd_convolution",
     )
 )  # fmt: skip
