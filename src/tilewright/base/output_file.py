@@ -143,6 +143,12 @@ def _status(path: str | Path) -> os.stat_result | None:
 def _resolved(path: str | Path) -> Path:
     try:
         return Path(path).resolve()
+    except (
+        FileNotFoundError
+    ) as error:  # links may lead to what is not there, as new files do
+        raise UserError(
+            "no such folder: the current one was removed", location=path
+        ) from error
     except (OSError, RuntimeError) as error:  # a loop of links
         raise UserError(f"cannot write the file: {_BROKEN_LINKS}", location=path) from error
 

@@ -117,7 +117,7 @@ def command(
         check_output(prompt_cache, inputs=[model])
     opened = open_model(model, context, threads, precision)
     if prompt_cache is not None and prompt_cache.exists():
-        opened.cache.load(prompt_cache)
+        _load_cache(opened, prompt_cache)
     if prompt == "-":
         prompt = _read(sys.stdin.read, opened)
     ended = (
@@ -129,6 +129,15 @@ def command(
         opened.cache.save(prompt_cache)
     if not ended:
         raise click.exceptions.Exit(INTERRUPTED)
+
+
+def _load_cache(model: LanguageModel, path: Path) -> None:
+    """Take what an earlier run left.  Raises: UserError with what can be done about a file that is none of it."""
+    try:
+        model.cache.load(path)
+    except UserError as error:
+        error.hint = "give another name, or remove the file: a new one is written"
+        raise
 
 
 def _schema_of(is_json: bool, given: str | None) -> Mapping[str, object] | None:

@@ -130,11 +130,19 @@ def test_links_are_followed_and_stay(tmp_path: Path) -> None:
         assert (tmp_path / "folder" / "real").read_text() == text
 
 
-def test_links_that_lead_nowhere_are_errors(tmp_path: Path) -> None:
+def test_links_and_folders_that_lead_nowhere_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(UserError, match=r"loop: cannot write the file"):
         write_text_output(loop, "x")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UserError, match=r"^x: no such folder: the current one was removed"):
+        write_text_output("x", "x")
     astray = tmp_path / "astray"
     astray.symlink_to(tmp_path / "none" / "file")
     with pytest.raises(UserError, match=r"none: no such folder"):

@@ -42,6 +42,11 @@ def test_a_text_comes_with_what_it_took(path: Path, tmp_path: Path) -> None:
     again = run(*words)
     assert again.out == first.out
     assert "were read before" in again.err
+    kept.write_text("a file of another kind, named by mistake")
+    refused = run(*words)
+    assert refused.code == 1
+    assert "hint: give another name, or remove the file" in refused.err
+    assert kept.read_text().startswith("a file of another kind")
     asked = run("generate", path, "--chat", "hi", "--seed", 1, "--tokens", 3)
     assert asked.code == 0, asked.err
     # Nothing is said twice where that costs more than any score.
