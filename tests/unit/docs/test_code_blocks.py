@@ -1,16 +1,23 @@
 """Blocks marked `python test` or `sh test` in the pages are run: what a page shows is how it works now.
 
 Python of one page shares its names.  Of shell blocks the lines that begin with `tilewright` are run.  Both
-find a model of their own in the current folder: `model.onnx`, x: f32[batch, 20] -> y: f32[batch, 7], and an
-input for it, `x.npy`.
+find a model of their own in the current folder: `model.onnx`, x: f32[batch, 20] -> y: f32[batch, 7], the same
+compiled, `model.vmfb`, and an input for it, `x.npy`, which is `x` for Python.
+
+`python test torch` stands for a block that needs the package, too; such a page is run once more, with all of
+its Python.  What a block of these takes from its reader (a module, a folder with a model) is in `_SUPPLIED`.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import inspect
 import re
 import shlex
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,14 +41,36 @@ from tilewright.compiler.ops.declaration import OpDecl
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 WRITTEN = (ROOT / "README.md", *DOCS.rglob("*.md"))
-BLOCK = re.compile(r"^```(python|sh) test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = sorted(p for p in WRITTEN if BLOCK.search(p.read_text(encoding="utf-8")))
+BLOCK = re.compile(
+    r"^```(python|sh) test(?: ([a-z]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
-def blocks(page: Path) -> list[tuple[int, str, str]]:
-    """Every marked block: the line it begins in, its language, its text."""
+@dataclass(frozen=True)
+class Block:
+    """A marked block: the line it begins in, its language, the package that it needs, its text."""
+
+    line: int
+    language: str
+    package: str | None
+    text: str
+
+
+@functools.cache
+def blocks(page: Path) -> tuple[Block, ...]:
+    """Every marked block of a page."""
     text = page.read_text(encoding="utf-8")
-    return [(text[: m.start(2)].count("\n"), m[1], m[2]) for m in BLOCK.finditer(text)]
+    return tuple(
+        Block(text[: m.start(3)].count("\n"), m[1], m[2], m[3]) for m in BLOCK.finditer(text)
+    )
+
+
+def pages_with(package: str | None) -> list[Path]:
+    """The pages that have a block for this package, or for none."""
+    return sorted(p for p in WRITTEN if any(b.package == package for b in blocks(p)))
+
+
+PAGES = pages_with(None)
 
 
 def run_commands(block: str) -> None:
@@ -54,16 +83,28 @@ def run_commands(block: str) -> None:
             assert done.code == 0, f"{line}\n{done.out}{done.err}"
 
 
-def run_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Run the blocks of a page in order; ops and rows they declare are entered as they appear."""
+def run_page(
+    page: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    package: str | None = None,
+    supplied: Mapping[str, Any] | None = None,
+) -> ModuleType:
+    """Run the blocks of a page in order; ops and rows they declare are entered as they appear.
+
+    With a `package` its blocks are run, too, and no commands.
+    """
     module = ModuleType(f"page_{page.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # where dataclasses look
     names: dict[str, Any] = vars(module)
-    for line, language, block in blocks(page):
-        if language == "sh":
-            run_commands(block)
+    names.update(supplied or {})
+    for block in blocks(page):
+        if block.package not in {None, package}:
             continue
-        code = compile("\n" * line + block, str(page), "exec")
+        if block.language == "sh":
+            if package is None:
+                run_commands(block.text)
+            continue
+        code = compile("\n" * block.line + block.text, str(page), "exec")
         exec(code, names)
         for value in list(names.values()):
             if isinstance(value, OpDecl) and catalogue.find(value.name) is not value:
@@ -73,19 +114,92 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.fixture
+def supplied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """A folder with the files that pages speak of, and the names that they take for granted."""
+    save(mlp("batch"), tmp_path / "model.onnx")
+    tw.compile(tmp_path / "model.onnx").save(tmp_path / "model.vmfb")
+    x = np.ones((4, 20), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    monkeypatch.chdir(tmp_path)
+    return {"x": x}
+
+
+def supply_module(names: dict[str, Any]) -> None:
+    """A module of PyTorch and its input."""
+    torch = importlib.import_module("torch")
+    names.update(module=torch.nn.Linear(20, 7), x=torch.ones(4, 20), torch=torch)
+
+
+def supply_text_model(names: dict[str, Any]) -> None:
+    """A folder with a model of transformers, and a prompt."""
+    torch = importlib.import_module("torch")
+    transformers = importlib.import_module("transformers")
+    sizes = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(sizes).save_pretrained("folder")
+    names.update(prompt=torch.tensor([[1, 2, 3]]))
+
+
+_SUPPLIED: Mapping[str, Callable[[dict[str, Any]], None]] = {
+    "README": supply_module,
+    "compile-pytorch": supply_text_model,
+}
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_the_blocks_of_a_page_run(
-    page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    page: Path,
+    supplied: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    save(mlp("batch"), tmp_path / "model.onnx")
-    np.save(tmp_path / "x.npy", np.ones((4, 20), np.float32))
-    monkeypatch.chdir(tmp_path)
-    found = run_page(page, monkeypatch)
+    found = run_page(page, monkeypatch, None, supplied)
     for name, value in list(vars(found).items()):
         if name.startswith("test_"):
             wants = inspect.signature(value).parameters
             value(**({"tmp_path": tmp_path} if "tmp_path" in wants else {}))
+
+
+def run_with(
+    package: str, page: Path, supplied: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Run a page with the package and with what it takes from its reader; the names that it leaves."""
+    if page.stem in _SUPPLIED:
+        _SUPPLIED[page.stem](supplied)
+    return vars(run_page(page, monkeypatch, package, supplied))
+
+
+@pytest.mark.needs_torch
+@pytest.mark.filterwarnings("ignore")  # torch's own, and those that a page speaks of
+@pytest.mark.parametrize("page", pages_with("torch"), ids=lambda p: p.stem)
+def test_the_blocks_of_a_page_run_with_torch(
+    page: Path, supplied: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = run_with("torch", page, supplied, monkeypatch)
+    x, torch = found["x"], found["torch"]
+    with torch.no_grad():
+        torch.testing.assert_close(found["fast"](x), found["module"](x))
+        assert found["fast"](x).shape == found["module"](x).shape
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", pages_with("jax"), ids=lambda p: p.stem)
+def test_the_blocks_of_a_page_run_with_jax(
+    page: Path, supplied: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jax = pytest.importorskip("jax")
+    pytest.importorskip("jax.export")
+    found = run_with("jax", page, supplied, monkeypatch)
+    assert isinstance(found["y"], jax.Array)
+    np.testing.assert_allclose(found["y"], np.full((3, 5), 0.2), rtol=1e-6)
+
+
+def test_every_package_of_a_block_has_a_test() -> None:
+    assert {b.package for page in WRITTEN for b in blocks(page)} == {None, "torch", "jax"}
 
 
 def test_the_pages_that_promise_it_have_blocks() -> None:
