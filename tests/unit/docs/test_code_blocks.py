@@ -2,7 +2,8 @@
 
 Python of one page shares its names.  Of shell blocks the lines that begin with `tilewright` are run.  Both
 find a model of their own in the current folder: `model.onnx`, x: f32[batch, 20] -> y: f32[batch, 7], the same
-compiled, `model.vmfb`, and an input for it, `x.npy`, which is `x` for Python.
+compiled, `model.vmfb`, and an input for it, `x.npy`, which is `x` for Python; beside these modules of IREE's
+compiler (`_ARCHIVES`) and a language model of random weights, `model.gguf`.
 
 `python test torch` stands for a block that needs the package, too; such a page is run once more, with all of
 its Python.  What a block of these takes from its reader (a module, a folder with a model) is in `_SUPPLIED`.
@@ -29,6 +30,7 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from conformance.ops.test_cases import agree, node_of
 from fakes.command_line import tilewright
+from fakes.language_models import speaking_form
 from fakes.small_models import mlp, save
 from tilewright.compiler.frontends.onnx import table
 from tilewright.compiler.frontends.onnx.row import Row
@@ -40,6 +42,7 @@ from tilewright.compiler.ops.declaration import OpDecl
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
+GOLDEN = ROOT / "tests" / "golden" / "archives"
 WRITTEN = (ROOT / "README.md", *DOCS.rglob("*.md"))
 BLOCK = re.compile(
     r"^```(python|sh) test(?: ([a-z]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
@@ -114,11 +117,21 @@ def run_page(
     return module
 
 
+_ARCHIVES: Mapping[str, str] = {
+    "stranger.vmfb": "iree-3.13.0-half_vmvx.vmfb",
+    "library.vmfb": "iree-3.13.0-library_vmvx.vmfb",
+    "app.vmfb": "iree-3.13.0-caller_vmvx.vmfb",
+}
+
+
 @pytest.fixture
 def supplied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """A folder with the files that pages speak of, and the names that they take for granted."""
     save(mlp("batch"), tmp_path / "model.onnx")
     tw.compile(tmp_path / "model.onnx").save(tmp_path / "model.vmfb")
+    for name, archive in _ARCHIVES.items():
+        (tmp_path / name).write_bytes((GOLDEN / archive).read_bytes())
+    (tmp_path / "model.gguf").write_bytes(speaking_form().data())
     x = np.ones((4, 20), np.float32)
     np.save(tmp_path / "x.npy", x)
     monkeypatch.chdir(tmp_path)
@@ -158,10 +171,12 @@ def test_the_blocks_of_a_page_run(
     tmp_path: Path,
 ) -> None:
     found = run_page(page, monkeypatch, None, supplied)
+    own = tmp_path / "of_the_tests"
+    own.mkdir()
     for name, value in list(vars(found).items()):
         if name.startswith("test_"):
             wants = inspect.signature(value).parameters
-            value(**({"tmp_path": tmp_path} if "tmp_path" in wants else {}))
+            value(**({"tmp_path": own} if "tmp_path" in wants else {}))
 
 
 def run_with(
