@@ -64,7 +64,8 @@ def blocks(page: Path) -> tuple[Block, ...]:
     """Every marked block of a page."""
     text = page.read_text(encoding="utf-8")
     return tuple(
-        Block(text[: m.start(3)].count("\n"), m[1], m[2], m[3]) for m in BLOCK.finditer(text)
+        Block(text[: m.start(3)].count("\n"), m[1], m[2], m[3])
+        for m in BLOCK.finditer(text)
     )
 
 
