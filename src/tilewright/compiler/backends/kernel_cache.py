@@ -94,7 +94,7 @@ class KernelRequest:
         found = {s.name: s for s in naive.dims}
         for parameter in naive.parameters:
             for dim in parameter.buffer.shape:
-                found |= {s.name: s for s in symbols(dim)}
+                found |= {s.name: s for s in sorted(symbols(dim))}
         return CompilationCache.key(
             "kernel",
             text,

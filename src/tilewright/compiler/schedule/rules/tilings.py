@@ -157,7 +157,7 @@ class ContractionShape:
         return decisions.space_from(
             Tiling(),
             decisions.Choice(
-                "columns", lambda _: self._widths(), lambda _: self._best().columns
+                "columns", lambda _: self._widths(), lambda _: self.best_tile().columns
             ),
             decisions.Choice("lanes", self._lane_counts, self._best_lanes),
             decisions.Choice("rows", self._row_sizes, self._best_rows),
@@ -189,7 +189,7 @@ class ContractionShape:
         if self.grain:
             return self._widths_beside(self.grain)
         most = self.machine.vector_registers // 2 if self.is_one_row else _MOST_VECTORS
-        return self._widths_beside(self._best().columns, most)
+        return self._widths_beside(self.best_tile().columns, most)
 
     def _widths_beside(self, own: int, most: int = _MOST_VECTORS) -> tuple[int, ...]:
         """So many columns, and those of up to so many vectors: where panels are whole vectors, any vectors of any panels."""
@@ -197,10 +197,7 @@ class ContractionShape:
         fitting = {w for w in found if w <= self.lanes or w < self.columns + self.lanes}
         return tuple(sorted(fitting | {own}))
 
-    def _best(self, panel: int | None = None) -> Tile:
-        return _best_tile(self, panel)
-
-    def best_tile(self, panel: int | None) -> Tile:
+    def best_tile(self, panel: int | None = None) -> Tile:
         """The tile of the cost model, with so many columns if that is said."""
         if self.packs and self.is_one_row:
             # Memory decides: wide panels keep several streams of loads in flight.
@@ -282,7 +279,7 @@ class ContractionShape:
         if halved is None:
             return 0
         worth = _WORTH_JOINING * self._tile_of(tiling.columns).cost
-        return halved.lanes if halved._best().cost < worth else 0
+        return halved.lanes if halved.best_tile().cost < worth else 0
 
     def _row_sizes(self, tiling: Tiling) -> tuple[tuple[int, ...], ...]:
         if self.is_one_row:
@@ -301,9 +298,9 @@ class ContractionShape:
         halved = self._halved(tiling)
         if tiling.lanes and halved is not None:
             return halved._best_rows(Tiling(columns=halved.fixed or 0))
-        best = self._best()
+        best = self.best_tile()
         if best.columns != tiling.columns:
-            best = self._best(tiling.columns)
+            best = self.best_tile(tiling.columns)
         return row_sizes(self.rows, best.rows)
 
     def _most_streams(self, width: int) -> int:
@@ -545,11 +542,6 @@ def likely_rows(extents: Sequence[Dim]) -> tuple[int, ...]:
     return tuple(max(1, x) if isinstance(x, int) else _LIKELY_ROWS for x in extents) or (1,)
 
 
-@functools.lru_cache(maxsize=64)
-def _best_tile(shape: ContractionShape, panel: int | None) -> Tile:
-    return shape.best_tile(panel)
-
-
 def _left_is_far(machine: MachineModel, element: int) -> bool:
     """Whether bringing rows of elements of so many bytes from the third level cache takes a good part of a tile's time."""
     tall = most_rows(machine, TALL)
@@ -588,7 +580,7 @@ def contraction_panel(
         packs=True,
         products=products,
     )
-    own = shape.best_tile(None).columns
+    own = shape.best_tile().columns
     widest = max(each.lanes(dtype) for each in (machine, *others))
     if not others or shape.columns <= widest or (shape.is_one_row and own % widest == 0):
         return own
