@@ -29,6 +29,17 @@ SHARED_FROM = 3
 
 
 @final
+@record
+class _Counted:
+    """A quotient that a loop counts: what it is in the first iteration and in each, the remainder, and by what it grows."""
+
+    first: Value
+    quotient: Value
+    rest: Value
+    carry: Value
+
+
+@final
 @record(eq=False, frozen=False)
 class LoopFrame:
     """What addresses need to know about an open loop.
@@ -46,6 +57,7 @@ class LoopFrame:
     users: dict[Dim, set[object]] = field(default_factory=dict)
     phis: list[tuple[str, str, str, str]] = field(default_factory=list)
     steps: dict[tuple[str, ...], Value] = field(default_factory=dict)
+    counts: dict[tuple[Dim, str], _Counted] = field(default_factory=dict)
     splits: dict[object, tuple[Dim, Dim] | None] = field(default_factory=dict)
 
     def split(self, dim: Dim) -> tuple[Dim, Dim] | None:
@@ -160,16 +172,24 @@ class Indices:
         raise InternalError(f"index atom '{atom}' has no value in machine code")
 
     def _operation(self, atom: Operation) -> Value:
-        left, right = self.value(atom.left), self.value(atom.right)
         if atom.op in ("min", "max"):
+            left, right = self.value(atom.left), self.value(atom.right)
             return self.writer.call("i64", f"llvm.s{atom.op}.i64", left, right)
         nonnegative = self.is_nonnegative(atom.left)
         if isinstance(atom.right, int):
+            left, right = self.value(atom.left), number(atom.right)
             return self._divide(atom.op, left, right, atom.right, nonnegative=nonnegative)
-        right = self._divisor(atom.right, right)
+        right = self._divisor(atom.right, self.value(atom.right))
+        counted = self._counted(atom.left, right, nonnegative=nonnegative)
+        if counted is not None:
+            return counted.quotient if atom.op == "floordiv" else counted.rest
+        return self._by_size(atom.op, self.value(atom.left), right, nonnegative=nonnegative)
+
+    def _by_size(self, op: str, left: Value, right: Value, *, nonnegative: bool) -> Value:
+        """A quotient or remainder by a size that is not known."""
         if self.divisions.pays(left, right):
-            return self.divisions.divide(atom.op, left, right, nonnegative=nonnegative)
-        return self._divide(atom.op, left, right, None, nonnegative=nonnegative)
+            return self.divisions.divide(op, left, right, nonnegative=nonnegative)
+        return self._divide(op, left, right, None, nonnegative=nonnegative)
 
     def lanes_divided(self, atom: Operation, left: Value) -> Value | None:
         """A quotient or remainder of lanes by a size that is one number for all of them, and is not known."""
@@ -222,6 +242,69 @@ class Indices:
         return symbolic.bounds(dim)
 
     # --- induction variables ---------------------------------------------------------------
+
+    def _counted(self, dim: Dim, right: Value, *, nonnegative: bool) -> _Counted | None:
+        """`dim` divided by a size that stays, where the innermost loop that changes it lets it grow by one or not at all.
+
+        Quotient and remainder go on with the loop then: it compares, and divides nothing.
+        """
+        used = symbolic.names_in((dim,))
+        frame = next((f for f in reversed(self.frames) if f.name in used), None)
+        if frame is None or not isinstance(dim, Expr):
+            return None
+        known = frame.counts.get((dim, right.text))
+        if known is None and right.level < frame.scope.level:
+            begin = self._begin(frame, dim)
+            if begin is not None and begin[0].level < frame.scope.level:
+                known = self._count(frame, *begin, right, nonnegative=nonnegative)
+                frame.counts[dim, right.text] = known
+        return known
+
+    def _begin(self, frame: LoopFrame, dim: Expr) -> tuple[Value, Value] | None:
+        """What a number is in the first iteration of a loop, and by what it grows in each, which is 1 or 0; None for others."""
+        linear = symbolic.linear(dim, frame.name)
+        if linear is not None:
+            return (self.value(linear[1]), number(1)) if linear[0] == 1 else None
+        for monomial, factor in dim.terms:
+            atom, rest = monomial[0], dim - Expr(((monomial, factor),), 0)
+            if len(monomial) > 1 or factor != 1 or not isinstance(atom, Operation):
+                continue
+            if atom.op != "floordiv" or isinstance(atom.right, int):
+                continue
+            right = self._divisor(atom.right, self.value(atom.right))
+            nonnegative = self.is_nonnegative(atom.left)
+            below = self._counted(atom.left, right, nonnegative=nonnegative)
+            if below is not None and below.carry.level == frame.scope.level:
+                return self.add(below.first, self.value(rest)), below.carry
+        return None
+
+    def _count(
+        self,
+        frame: LoopFrame,
+        first: Value,
+        step: Value,
+        right: Value,
+        *,
+        nonnegative: bool,
+    ) -> _Counted:
+        """Let quotient and remainder of what begins with `first` and grows by `step` go on with a loop."""
+        starts = [
+            self._by_size(op, first, right, nonnegative=nonnegative)
+            for op in ("floordiv", "mod")
+        ]
+        names = [self.writer.fresh(prefix) for prefix in ("q", "n", "c")]
+        quotient, rest, carry = names
+        frame.scope.latch += (
+            f"{rest}.up = add i64 {rest}, {step.text}",
+            f"{carry}.is = icmp eq i64 {rest}.up, {right.text}",
+            f"{carry} = zext i1 {carry}.is to i64",
+            f"{rest}.next = select i1 {carry}.is, i64 0, i64 {rest}.up",
+            f"{quotient}.next = add i64 {quotient}, {carry}",
+        )
+        for name, start in zip((quotient, rest), starts, strict=True):
+            frame.phis.append((name, "i64", start.text, f"{name}.next"))
+        values = (Value(name, "i64", frame.scope.level) for name in names)
+        return _Counted(starts[0], *values)
 
     def _induction(self, frame: LoopFrame, step: Value) -> Value:
         """The integer that starts at 0 and grows by `step` per iteration."""

@@ -27,6 +27,7 @@ from tilewright.compiler.printers.llvm_text.function import emit_kernel
 pytestmark = needs_x86
 
 LANES = 8
+OUTER, INNER = 3, 23
 DIVISORS = (1, 2, 3, 5, 7, 10, 55, 64, 641, 4097, 65535, 2**31 - 1, 2**31, 2**32 - 1)
 
 
@@ -99,3 +100,49 @@ def test_a_size_is_divided_by_once(lanes: bool) -> None:
     assert entry.count("udiv") == 1
     assert "div" not in loop
     assert "rem" not in loop
+
+
+def counting_kernel(shift: int) -> Kernel:
+    """Three axes of a place that loops count, the two inner ones of open sizes, with what stands in front of them."""
+    rows, columns = symbol("n", 1), symbol("m", 1)
+    buffers = [Buffer(name, dtypes.i64, (OUTER * INNER,)) for name in "abcd"]
+    place = symbol("j") * INNER + symbol("i")
+    number = place + shift
+    row = symbolic.floordiv(number, columns)
+    found = (
+        symbolic.mod(number, columns),
+        symbolic.mod(row, rows),
+        symbolic.floordiv(row, rows),
+        symbolic.floordiv(row + symbol("j"), rows),
+    )
+    body = tuple(
+        Store(buffer, (place,), Index(dim, dtypes.i64))
+        for buffer, dim in zip(buffers, found, strict=True)
+    )
+    loop = For(Symbol("j"), OUTER, (For(Symbol("i"), INNER, body),))
+    parameters = tuple(Parameter(buffer, AccessMode.WRITE) for buffer in buffers)
+    return Kernel("k", parameters, (Symbol("m", 1), Symbol("n", 1)), (), (loop,))
+
+
+@pytest.mark.parametrize("shift", [0, 5, -7])
+def test_places_that_a_loop_counts_are_exact(shift: int) -> None:
+    native = NativeKernel(counting_kernel(shift), Target.host())
+    outer, inner = (x.ravel() for x in np.indices((OUTER, INNER)))
+    number = outer * INNER + inner + shift
+    for m in (1, 2, 3, 7, INNER, 1000):
+        for n in (1, 2, 5):
+            row = number // m
+            expected = [number % m, row % n, row // n, (row + outer) // n]
+            made = [np.empty(OUTER * INNER, np.int64) for _ in expected]
+            native(made, {"m": m, "n": n})
+            for one, other in zip(made, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_a_loop_that_counts_places_divides_none() -> None:
+    target = Target.host()
+    kernel = lower(counting_kernel(0), target)
+    text = emit_kernel(kernel, target).text
+    inside = text.split("\nloop")[-1].partition("\ndone")[0]
+    assert inside.count("select") == 3, "a remainder goes on at 0"
+    assert not any(word in inside for word in ("div", "rem", "i128"))
