@@ -337,7 +337,7 @@ def schedule_pass(
     loop = find(s.kernel, name)
     lanes = _lanes_along(loop, machine)
     extent = loop.extent
-    if isinstance(extent, int) and extent < lanes and not machine.has_masks:
+    if isinstance(extent, int) and extent < lanes and not _fill_most(loop, lanes, machine):
         return
     vectors = _VECTORS
     if isinstance(extent, int):
@@ -371,6 +371,15 @@ def schedule_pass(
             lanes_of(s, part[inner], lanes)
     for each in starts:
         lanes_of(s, each, lanes)
+
+
+def _fill_most(loop: For, lanes: int, machine: MachineModel) -> bool:
+    """Whether a vector of which a row fills a part is worth it: where masks are no registers, most of one that is only read."""
+    is_read = all(x.buffer.dtype.bits >= f32.bits for x in loads(loop.body)) and not any(
+        depends(x, loop.var.name) for x in stores(loop.body)
+    )
+    is_most = isinstance(loop.extent, int) and 2 * loop.extent > lanes
+    return machine.has_masks or (machine.has_partial_vectors and is_most and is_read)
 
 
 def _lanes_of_wide(
