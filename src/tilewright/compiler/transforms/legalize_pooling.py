@@ -2,7 +2,7 @@
 
 Taps that never meet the input go, so a window larger than the image costs what the image holds; a
 window that holds the whole image is a reduction; a large window slides along one axis after the
-other, which takes the sum of its sides instead of their product.
+other, which takes the sum of its sides instead of their product, unless there may be one that holds an open picture.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ _PASS: Final = 4
 """Writing and reading a result in between takes the time of about so many taps."""
 _PICKED: Final = 3
 """A tap along an innermost axis with a stride takes the time of about so many."""
+
+_SHORT: Final = 6
+"""Elements up to which rows of windows are picked out of vectors, or fill none."""
+_COUNTED: Final = 16
+"""Taps along an axis up to which a window that may stick out of an open picture has them all."""
 
 
 @final
@@ -187,7 +192,7 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
         places = math.prod(min(sides[j].stride, sides[j].kernel) for j in busy if j > i)
         taps = sides[i].kernel * (_PICKED if picked and i == len(sides) - 1 else 1)
         apart += (taps + (_PASS if i != busy[-1] else 0)) * places
-    need(together > apart)
+    need(together > apart and not _may_be_one(node, sides))
     value = node.operand()
     dtype = value.type.dtype
     if dtype in HALVES and node.op != "max_pool":
@@ -196,6 +201,19 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
         alone = tuple(s if j == i else _idle(s) for j, s in enumerate(sides))
         value = emit.op(node.op, [value], _pooled_attributes(node, alone))
     return emit.cast(value, dtype)
+
+
+def _may_be_one(node: Node, sides: Sequence[_Side]) -> bool:
+    """Whether windows share nothing, their rows are vectors, and only a call knows if there is more than one.
+
+    Along the last axis alone such a window would have one lane, behind a pass whose rows fill no vector.
+    """
+    return (
+        node.word("layout") == "NCHW"
+        and not isinstance(sides[-1].count, int)
+        and _SHORT < sides[-1].kernel <= _COUNTED
+        and all(side.stride >= side.kernel for side in sides)
+    )
 
 
 def _idle(side: _Side) -> _Side:

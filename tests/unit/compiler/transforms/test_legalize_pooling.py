@@ -91,6 +91,22 @@ def test_no_pass_is_made_along_an_axis_without_a_window():
     assert [n.attributes["kernel"] for n in graph.nodes] == [(9, 1, 1), (1, 1, 8)]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "stride", "kernels"),
+    [(7, 7, [(7, 7)]), (16, 20, [(16, 16)]), (7, 6, None), (6, 6, None), (17, 17, None)],
+)
+def test_windows_of_an_open_picture_that_share_nothing_stay_whole(kernel, stride, kernels):
+    """There may be one, along whose last axis no lanes would go."""
+    attributes = f"kernel = [{kernel}, {kernel}], strides = [{stride}, {stride}]"
+    count = f"(H - {kernel}) // {stride} + 1"
+    text = pooling("max_pool", "1, 2, H, H", f"1, 2, {count}, {count}", attributes)
+    graph = parse(text.replace("H: 2..", f"H: {kernel}.."))
+    run_passes(graph, G, PassContext())
+    verify(graph)
+    found = [n.attributes["kernel"] for n in graph.nodes]
+    assert found == (kernels or [(kernel, 1), (1, kernel)])
+
+
 def test_an_axis_of_open_size_keeps_its_window():
     attributes = 'kernel = [2, 2], layout = "NHWC"'
     graph = run(G, pooling("max_pool", "N, H, 7, 2", "N, H - 1, 6, 2", attributes))
