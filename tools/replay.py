@@ -61,7 +61,7 @@ def codes_of(model: Path, target: Target, threads: int) -> list[Code]:
     found: list[Code] = []
     for item in kernels:
         assert isinstance(item, pipeline.Scheduled), "there is no cache"
-        module = route(backend_of(target), item.kernel, target)
+        module = route(backend_of(target).stages(target), item.kernel)
         found.append(Code(module.name, module.text))
     return found
 

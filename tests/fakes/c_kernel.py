@@ -53,7 +53,7 @@ def compile_c(text: str) -> ctypes.CDLL:
 
 def write_c(kernels: Sequence[Kernel], target: Target) -> list[CFunction]:
     """Scheduled kernels in C."""
-    return [route(BACKEND, kernel, target) for kernel in kernels]
+    return [route(BACKEND.stages(target), kernel) for kernel in kernels]
 
 
 def load_c(kernels: Sequence[Kernel], target: Target) -> LoadedCode:
@@ -74,7 +74,7 @@ class CKernel(CalledKernel):
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel = lower(BACKEND, kernel, target)
-        self.written = route(BACKEND, kernel, target)
+        self.written = route(BACKEND.stages(target), kernel)
         self.local_bytes = self.written.local_memory_bytes
         self.text = file_text([self.written], target)
         self.library = compile_c(self.text)

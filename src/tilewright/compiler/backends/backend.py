@@ -187,8 +187,8 @@ class Backend(Protocol):
         """Code for every scheduled kernel; equal ones are made once.
 
         Args:
-            kernels: their stages run here, one kernel after the other; each is asked for when the one
-                before has gone through them.
+            kernels: each is asked for when the one before has gone through its stages, or to another process
+                that has it go through them.
             target: the machine.
             jobs: processes that may work at a time.
             cache: code made before; new code is put there, trimming it is the caller's.
@@ -237,19 +237,17 @@ class Backend(Protocol):
         ...
 
 
-def route(backend: Backend, kernel: Kernel, target: Target) -> Any:
-    """What the last stage makes of a scheduled kernel."""
+def route(stages: Sequence[Stage], kernel: Kernel) -> Any:
+    """What the last of the stages makes of a scheduled kernel."""
     product: Any = kernel
-    for stage in backend.stages(target):
+    for stage in stages:
         product = stage.run(product)
     return product
 
 
 def lower(backend: Backend, kernel: Kernel, target: Target) -> Kernel:
     """The kernel that the last stage writes as text."""
-    for stage in backend.stages(target)[:-1]:
-        kernel = stage.run(kernel)
-    return kernel
+    return route(backend.stages(target)[:-1], kernel)
 
 
 def show(backend: Backend, kernel: Kernel, target: Target, name: str) -> str:
@@ -264,7 +262,5 @@ def show(backend: Backend, kernel: Kernel, target: Target, name: str) -> str:
             f"back end '{backend.name}' has no stage '{name}'",
             hint=did_you_mean(name, names) or f"stages: {' '.join(names)}",
         )
-    product: Any = kernel
-    for stage in stages[: names.index(name) + 1]:
-        product = stage.run(product)
-    return stages[names.index(name)].show(product)
+    count = names.index(name) + 1
+    return stages[count - 1].show(route(stages[:count], kernel))

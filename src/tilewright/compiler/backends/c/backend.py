@@ -80,7 +80,7 @@ class CBackend(LaneBackend):
         made: list[CompiledKernel] = []
         for kernel in kernels:
             start = time.perf_counter()
-            function: CFunction = route(self, kernel, target)
+            function: CFunction = route(self.stages(target), kernel)
             made.append(
                 CompiledKernel(
                     name=kernel.name,

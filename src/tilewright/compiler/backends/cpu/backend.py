@@ -60,9 +60,10 @@ class CpuBackend(LaneBackend):
         cache: CompilationCache | None = None,
         progress: Progress | None = None,
     ) -> tuple[CompiledKernel, ...]:
-        """LLVM works on the first kernels while further ones are made and go through their stages here."""
-        return llvm.compile_modules(
-            (route(self, kernel, target) for kernel in kernels),
+        """LLVM works on the first kernels while further ones are made."""
+        return llvm.compile_kernels(
+            kernels,
+            lambda kernel: route(self.stages(target), kernel),
             target,
             jobs=jobs,
             cache=cache,

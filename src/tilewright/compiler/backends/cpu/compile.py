@@ -3,28 +3,33 @@
     kernels → IR text → (cache) → objects → + library tables → one ELF image
 
 LLVM works in worker processes, one for small work and several for large, while further kernels are
-written; what it cannot go on with ends a worker, never this process.  Called by the pipeline.
+scheduled; what it cannot go on with ends a worker, never this process.  Small work is written as IR here, for
+what writes it takes as long to load as some kernels; the rest of large work is handed over as kernels (`handover`).
+Called by the pipeline.
 """
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Literal, final
 
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.record import field, record
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import CompiledKernel, Progress, export_of
+from tilewright.compiler.backends.cpu import handover
 from tilewright.compiler.backends.cpu.llvm_binding import (
     ARGUMENTS,
     MODULE_SEPARATOR,
-    Product,
     Settings,
 )
 from tilewright.compiler.backends.cpu.options import Options
 from tilewright.compiler.backends.cpu.pool import Task, generate_here, shared_pool
-from tilewright.compiler.backends.cpu.version import llvm_identity
+from tilewright.compiler.backends.cpu.version import object_key
+from tilewright.compiler.backends.cpu.worker import Product
+from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.linker import link_shared
 from tilewright.compiler.printers.llvm_text.module import (
     FUNCTION_ATTRIBUTES,
@@ -38,6 +43,10 @@ SECONDS_PER_LINE: Final = 3e-5
 """What LLVM takes for one line of our IR, roughly."""
 ONE_WORKER_SECONDS: Final = 0.6
 """Less work than this is not worth starting a second process."""
+
+_Writer = Callable[[Kernel], KernelModule]
+_Taker = Callable[[bytes, float], None]
+"""Puts away an answer and the seconds it took."""
 
 
 def settings_of(target: Target, options: Options) -> Settings:
@@ -61,26 +70,46 @@ def feature_string(target: Target) -> str:
 @final
 @record(eq=False, frozen=False)
 class _Run:
-    """One call of `compile_modules`: which objects are wanted, and those that are there."""
+    """One compilation: which objects are wanted, and those that are there.
+
+    `modules` are those of the kernels, by their places; `takers` put away the answers under way.
+    """
 
     target: Target
     settings: Settings
     jobs: int
     cache: CompilationCache | None
     progress: Progress | None
+    modules: dict[int, KernelModule] = field(default_factory=dict)
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     users: dict[str, list[str]] = field(default_factory=dict)
     lines: int = 0
-    results: queue.SimpleQueue[tuple[KernelModule, bytes | Exception, float]] = field(
+    answers: queue.SimpleQueue[tuple[_Taker, bytes | Exception, float]] = field(
         default_factory=queue.SimpleQueue
     )
     under_way: int = 0
     done: int = 0
     is_wanted: bool = True
 
-    def want(self, module: KernelModule) -> None:
+    @property
+    def is_large(self) -> bool:
+        """Whether there is more work than is worth keeping to one worker."""
+        return self.lines * SECONDS_PER_LINE > ONE_WORKER_SECONDS
+
+    def want_kernel(self, place: int, kernel: Kernel, write: _Writer) -> None:
+        """Ask for the module of a kernel, and its object."""
+        is_given = self.is_large and self.jobs > 1
+        data = handover.packed(kernel, self.target, self.cache) if is_given else None
+        if data is None:
+            self.want(place, write(kernel))
+            return
+        taker = partial(self._take, place, partial(write, kernel))
+        self._submit(kernel.name, "kernel", data, taker)
+
+    def want(self, place: int, module: KernelModule) -> None:
         """Ask for the object of a module."""
+        self.modules[place] = module
         symbol = module.symbol
         if symbol in self.objects:
             self._tell(module.name)
@@ -88,42 +117,57 @@ class _Run:
         self.users.setdefault(symbol, []).append(module.name)
         if symbol in self.keys:
             return
-        self.keys[symbol] = _object_key(module.text, self.settings)
+        self.keys[symbol] = object_key(module.text, self.settings)
         known = None if self.cache is None else self.cache.get(self.keys[symbol])
         if known is not None:
             self._keep(module, known, 0.0)
             return
         self.lines += module.text.count("\n")
-        is_large = self.lines * SECONDS_PER_LINE > ONE_WORKER_SECONDS
-        _submit(self._task(module), self.jobs if is_large else 1)
-        self.under_way += 1
-        self._collect(block=False)
+        self._submit(module.name, "object", module.text, partial(self._store, module))
 
-    def _task(self, module: KernelModule) -> Task:
-        results = self.results
-
-        def done(result: bytes | Exception, seconds: float) -> None:
-            results.put((module, result, seconds))
-
-        return Task(
-            f"kernel '{module.name}'",
+    def _submit(
+        self, name: str, product: Product, content: str | bytes, taker: _Taker
+    ) -> None:
+        answers = self.answers
+        task = Task(
+            f"kernel '{name}'",
             str(self.target),
             self.settings,
-            module.text,
-            done,
+            content,
+            lambda result, seconds: answers.put((taker, result, seconds)),
             lambda: self.is_wanted,
+            product,
         )
+        self.under_way += 1
+        _submit(task, self.jobs if self.is_large else 1)
+        self._collect(block=False)
 
     def _collect(self, *, block: bool) -> None:
         while self.under_way:
             try:
-                module, result, seconds = self.results.get(block=block)
+                taker, result, seconds = self.answers.get(block=block)
             except queue.Empty:
                 return
             self.under_way -= 1
             if isinstance(result, Exception):
                 raise result
-            self._store(module, result, seconds)
+            taker(result, seconds)
+
+    def _take(
+        self, place: int, write: Callable[[], KernelModule], payload: bytes, _: float
+    ) -> None:
+        """Put away what a worker made of a whole kernel; what it could not write is written, or fails, here."""
+        made = handover.unpacked(payload)
+        if made is None:
+            self.want(place, write())
+            return
+        module = self.modules[place] = made.module
+        self.keys[module.symbol] = object_key(module.text, self.settings)
+        self.users.setdefault(module.symbol, []).append(module.name)
+        if made.seconds:
+            self._store(module, made.code, made.seconds)
+        else:
+            self._keep(module, made.code, 0.0)
 
     def _store(self, module: KernelModule, code: bytes, seconds: float) -> None:
         if self.cache is not None:
@@ -131,7 +175,7 @@ class _Run:
         self._keep(module, code, seconds)
 
     def _keep(self, module: KernelModule, code: bytes, seconds: float) -> None:
-        self.objects[module.symbol] = (code, seconds)
+        self.objects.setdefault(module.symbol, (code, seconds))
         for name in self.users.pop(module.symbol, []):
             self._tell(name)
 
@@ -140,9 +184,21 @@ class _Run:
         if self.progress is not None:
             self.progress(self.done, name)
 
-    def finish(self) -> None:
+    def finish(self) -> tuple[CompiledKernel, ...]:
         """Wait until every object is there."""
         self._collect(block=True)
+        return tuple(self._compiled(self.modules[i]) for i in range(len(self.modules)))
+
+    def _compiled(self, module: KernelModule) -> CompiledKernel:
+        code, seconds = self.objects[module.symbol]
+        return CompiledKernel(
+            name=module.name,
+            object_bytes=code,
+            object_key=self.keys[module.symbol],
+            source=module.text,
+            export=export_of(module),
+            seconds=seconds,
+        )
 
 
 def _submit(task: Task, count: int) -> None:
@@ -158,7 +214,7 @@ def _submit(task: Task, count: int) -> None:
 def _answer(
     name: str, target: Target, settings: Settings, text: str, product: Product
 ) -> tuple[bytes, float]:
-    """What LLVM makes of a module, and the seconds it took; waits.  Raises: as `compile_modules`."""
+    """What LLVM makes of a module, and the seconds it took; waits.  Raises: as `compile_kernels`."""
     answers: queue.SimpleQueue[tuple[bytes | Exception, float]] = queue.SimpleQueue()
     is_wanted = [True]
     task = Task(
@@ -180,8 +236,9 @@ def _answer(
     return result, seconds
 
 
-def compile_modules(
-    modules: Iterable[KernelModule],
+def compile_kernels(
+    kernels: Iterable[Kernel],
+    write: _Writer,
     target: Target,
     *,
     jobs: int = 1,
@@ -189,10 +246,11 @@ def compile_modules(
     progress: Progress | None = None,
     options: Options | None = None,
 ) -> tuple[CompiledKernel, ...]:
-    """Object code for every module, equal ones compiled once.
+    """Object code for every scheduled kernel, equal ones compiled once.
 
     Args:
-        modules: kernels as LLVM IR; LLVM works while further ones are written.
+        kernels: scheduled; workers have the first while further ones are made.
+        write: makes LLVM IR of a kernel, as a worker would.
         target: the CPU.
         jobs: processes that may work at a time.
         cache: objects made before; new ones are put there, trimming it is the caller's.
@@ -204,21 +262,13 @@ def compile_modules(
         TargetError: LLVM has no such target.
     """
     settings = settings_of(target, options or Options())
-    return _compile(modules, _Run(target, settings, jobs, cache, progress))
-
-
-def _compile(modules: Iterable[KernelModule], run: _Run) -> tuple[CompiledKernel, ...]:
-    written: list[KernelModule] = []
+    run = _Run(target, settings, jobs, cache, progress)
     try:
-        for module in modules:
-            written.append(module)
-            run.want(module)
-        run.finish()
+        for place, kernel in enumerate(kernels):
+            run.want_kernel(place, kernel, write)
+        return run.finish()
     finally:
         run.is_wanted = False  # after an error; others may be using the workers
-    return tuple(
-        _compiled(module, run.settings, *run.objects[module.symbol]) for module in written
-    )
 
 
 def for_system(
@@ -232,15 +282,19 @@ def for_system(
     On Linux they have those already; elsewhere others are made of the same LLVM IR, with the object
     format and the calls of that system.
 
-    Raises: as `compile_modules`.
+    Raises: as `compile_kernels`.
     """
     if target.os not in SYSTEM_TRIPLES:
         return tuple(compiled)
     triple = SYSTEM_TRIPLES[target.os].format(arch=target.arch)
     settings = {**settings_of(target, Options()), "triple": triple}
     run = _Run(target, settings, 1, cache, None)
-    modules = [_for_triple(kernel, triple) for kernel in compiled]
-    return _compile(modules, run)
+    try:
+        for place, kernel in enumerate(compiled):
+            run.want(place, _for_triple(kernel, triple))
+        return run.finish()
+    finally:
+        run.is_wanted = False
 
 
 def _for_triple(kernel: CompiledKernel, triple: str) -> KernelModule:
@@ -284,23 +338,6 @@ def assembly_text(
     return _answer(name, target, settings, llvm_ir, "assembly")[0].decode()
 
 
-def _compiled(
-    module: KernelModule, settings: Settings, code: bytes, seconds: float
-) -> CompiledKernel:
-    return CompiledKernel(
-        name=module.name,
-        object_bytes=code,
-        object_key=_object_key(module.text, settings),
-        source=module.text,
-        export=export_of(module),
-        seconds=seconds,
-    )
-
-
-def _object_key(text: str, settings: Settings) -> str:
-    return CompilationCache.key(text, llvm_identity(), *map(str, settings.values()))
-
-
 def link_executable(
     compiled: Sequence[CompiledKernel],
     name: str,
@@ -322,7 +359,7 @@ def link_executable(
 
 def _library_tables(text: str, target: Target, cache: CompilationCache | None) -> bytes:
     settings = settings_of(target, Options(opt=0))
-    key = _object_key(text, settings)
+    key = object_key(text, settings)
     known = None if cache is None else cache.get(key)
     if known is None:
         known, _ = _answer("library tables", target, settings, text, "object")

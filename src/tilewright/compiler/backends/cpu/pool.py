@@ -29,10 +29,12 @@ from typing import BinaryIO, Final, final
 from tilewright.base.errors import InternalError, TargetError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.record import record
-from tilewright.compiler.backends.cpu.llvm_binding import Product, Settings, generate
+from tilewright.compiler.backends.cpu.llvm_binding import Settings
 from tilewright.compiler.backends.cpu.worker import (
     REPLY,
     TARGET_ERROR,
+    Product,
+    answer,
     read_exactly,
     request,
 )
@@ -72,6 +74,7 @@ class Task:
     Attributes:
         name: what errors call it (`kernel 'add'`).
         target: what for, as people write it.
+        content: the text of a module, or a kernel (`handover`).
         done: called once from a thread of the pool, with the object or an error, and the seconds.
         is_wanted: asked before the work begins; requests that nobody wants any more are dropped.
     """
@@ -79,7 +82,7 @@ class Task:
     name: str
     target: str
     settings: Settings
-    text: str
+    content: str | bytes
     done: Callable[[bytes | Exception, float], None]
     is_wanted: Callable[[], bool] = lambda: True
     product: Product = "object"
@@ -232,7 +235,7 @@ def _exchange(process: Process, task: Task) -> Outcome:
     source, sink = process.popen.stdin, process.popen.stdout
     assert source is not None
     assert sink is not None
-    source.write(request(task.product, task.settings, task.text))
+    source.write(request(task.product, task.settings, task.content))
     source.flush()
     status, seconds, length = REPLY.unpack(read_exactly(sink, REPLY.size))
     payload = read_exactly(sink, length)
@@ -245,9 +248,9 @@ def _exchange(process: Process, task: Task) -> Outcome:
 
 
 def generate_here(task: Task) -> Outcome:
-    """The answer of this process, where no other can be had.  Raises: as `llvm_binding.generate`."""
+    """The answer of this process, where no other can be had.  Raises: as `worker.answer`."""
     started = time.perf_counter()
-    code = generate(task.product, task.text, task.settings)
+    code = answer(task.product, task.settings, task.content)
     return code, time.perf_counter() - started
 
 

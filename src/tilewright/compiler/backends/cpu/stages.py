@@ -7,8 +7,9 @@ Called by `backend`.
 from __future__ import annotations
 
 from tilewright.base.target import Target
-from tilewright.compiler.backends.backend import Stage, lowering_stage
+from tilewright.compiler.backends.backend import Stage, lowering_stage, route
 from tilewright.compiler.backends.lane_stages import lane_stages
+from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.lowering.math.pieces import Means
 from tilewright.compiler.lowering.multiply_quotients import multiply_quotients
 from tilewright.compiler.printers.llvm_text.function import emit_kernel
@@ -31,6 +32,11 @@ def stages_of(target: Target) -> tuple[Stage, ...]:
             _text,
         ),
     )
+
+
+def write_kernel(kernel: Kernel, target: Target) -> KernelModule:
+    """A scheduled kernel as LLVM IR."""
+    return route(stages_of(target), kernel)
 
 
 def _text(module: KernelModule) -> str:

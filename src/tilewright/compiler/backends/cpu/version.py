@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+
+from tilewright.base.compilation_cache import CompilationCache
 
 _PACKAGE = "llvmlite"
 _LIBRARIES = "binding/*llvmlite.*"
@@ -29,3 +32,8 @@ def llvm_identity() -> str:
         status = path.stat()
         digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()
+
+
+def object_key(text: str, settings: Mapping[str, str | int]) -> str:
+    """Where the cache keeps the object of a module."""
+    return CompilationCache.key(text, llvm_identity(), *map(str, settings.values()))

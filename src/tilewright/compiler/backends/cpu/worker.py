@@ -1,6 +1,6 @@
-"""A process that turns IR text into object code, one request after the other, until its input ends.
+"""A process that turns IR text or kernels into object code, one request after the other, until its input ends.
 
-    request: u32 length, JSON [product, {triple, cpu, features, opt}], u32 length, IR text
+    request: u32 length, JSON [product, {triple, cpu, features, opt}], u32 length, IR text or kernel
     reply:   u8 status, f64 seconds, u32 length, bytes
     status:  0 = the product, 1 = text of an InternalError, 2 = text of a TargetError
 
@@ -16,20 +16,24 @@ import signal
 import struct
 import sys
 import time
-from typing import IO, BinaryIO, Final
+from typing import IO, BinaryIO, Final, Literal
 
 from tilewright.base.errors import TargetError, TilewrightError
-from tilewright.compiler.backends.cpu.llvm_binding import Product, Settings, generate
+from tilewright.compiler.backends.cpu.llvm_binding import Settings, generate
 
 LENGTH: Final = struct.Struct("<I")
 REPLY: Final = struct.Struct("<BdI")
 INTERNAL_ERROR: Final = 1
 TARGET_ERROR: Final = 2
 
+Product = Literal["kernel", "object", "assembly", "module"]
+"""What is asked for: of a kernel its IR and object, or one of what LLVM makes of a text."""
 
-def request(product: Product, settings: Settings, text: str) -> bytes:
+
+def request(product: Product, settings: Settings, content: str | bytes) -> bytes:
     """The bytes that ask for one product."""
-    head, body = json.dumps([product, dict(settings)]).encode(), text.encode()
+    head = json.dumps([product, dict(settings)]).encode()
+    body = content.encode() if isinstance(content, str) else content
     return LENGTH.pack(len(head)) + head + LENGTH.pack(len(body)) + body
 
 
@@ -41,15 +45,26 @@ def read_exactly(stream: IO[bytes], count: int) -> bytes:
     return data
 
 
+def answer(product: Product, settings: Settings, content: str | bytes) -> bytes:
+    """One product.  Raises: as `llvm_binding.generate`."""
+    body = content.encode() if isinstance(content, str) else content
+    if product == "kernel":
+        # Most workers only ever get texts: forty modules belong to it, and numpy.
+        from tilewright.compiler.backends.cpu import handover  # noqa: PLC0415
+
+        return handover.answer(body, settings)
+    return generate(product, body.decode(), settings)
+
+
 def _serve(source: BinaryIO, sink: BinaryIO) -> None:
     while True:
         (length,) = LENGTH.unpack(read_exactly(source, LENGTH.size))
         product, settings = json.loads(read_exactly(source, length))
         (length,) = LENGTH.unpack(read_exactly(source, LENGTH.size))
-        text = read_exactly(source, length).decode()
+        content = read_exactly(source, length)
         started = time.perf_counter()
         try:
-            status, payload = 0, generate(product, text, settings)
+            status, payload = 0, answer(product, settings, content)
         except TilewrightError as error:
             status = TARGET_ERROR if isinstance(error, TargetError) else INTERNAL_ERROR
             payload = error.message.encode()

@@ -17,7 +17,7 @@ from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import show
 from tilewright.compiler.backends.cpu import compile as compile_module
-from tilewright.compiler.backends.cpu import pool, stages
+from tilewright.compiler.backends.cpu import handover, pool, stages
 from tilewright.compiler.backends.cpu.backend import BACKEND
 from tilewright.compiler.kernel.ir import (
     AccessMode,
@@ -33,7 +33,6 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Unary,
 )
-from tilewright.compiler.printers.llvm_text.module import KernelModule
 from tilewright.formats.elf import parse_image
 from tilewright.formats.executable import QUERY_FUNCTION
 
@@ -177,6 +176,57 @@ def test_a_worker_that_dies_is_replaced(monkeypatch):
         pool.stop()
 
 
+def test_kernels_handed_over_are_those_written_here(tmp_path, monkeypatch):
+    kernels = [scaled(f"k{n}", n % 5) for n in range(8)]
+    here = BACKEND.generate(kernels, HOST)
+    cache = CompilationCache(folder=tmp_path, limit_bytes=1 << 20)
+    monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", -1.0)
+    written: list[str] = []
+    monkeypatch.setattr(
+        stages, "emit_kernel", lambda kernel, _: written.append(kernel.name)
+    )
+    seen: list[int] = []
+    try:
+        cold = BACKEND.generate(
+            kernels, HOST, jobs=2, cache=cache, progress=lambda done, _: seen.append(done)
+        )
+        warm = BACKEND.generate(kernels, HOST, jobs=2, cache=cache)
+    finally:
+        pool.stop()
+    for made in (cold, warm):
+        assert [k.source for k in made] == [k.source for k in here]
+        assert [k.object_bytes for k in made] == [k.object_bytes for k in here]
+        assert [k.object_key for k in made] == [k.object_key for k in here]
+        assert [k.export for k in made] == [k.export for k in here]
+    assert not written
+    assert seen == list(range(1, 9))
+    assert all(k.seconds > 0 for k in cold)
+    assert all(k.seconds == 0 for k in warm)
+
+
+def test_what_a_worker_cannot_write_is_written_or_fails_here(monkeypatch):
+    monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", -1.0)
+    local = Buffer("scratch", dtypes.f32, (symbol("n", 1),), Space.WORKGROUP)
+    y = Buffer("y", dtypes.f32, (1,))
+    body = (Store(y, (0,), Const(0.0, dtypes.f32)),)
+    wrong = Kernel("k", (Parameter(y, AccessMode.WRITE),), (), (local,), body)
+
+    def refusing(*_: object) -> bytes:
+        raise RecursionError
+
+    try:
+        with pytest.raises(InternalError) as there:
+            BACKEND.generate([wrong], HOST, jobs=2)
+        with pytest.raises(InternalError) as here:
+            BACKEND.generate([wrong], HOST)
+        assert str(there.value) == str(here.value)
+        monkeypatch.setattr(handover.pickle, "dumps", refusing)
+        (made,) = BACKEND.generate([scaled("a", 3)], HOST, jobs=2)
+        assert made.object_bytes
+    finally:
+        pool.stop()
+
+
 def test_without_threads_for_workers_the_work_is_done_here(monkeypatch):
     def none_left(count: int) -> pool.WorkerPool:
         raise OSError("can't start new thread")
@@ -191,19 +241,15 @@ def test_without_threads_for_workers_the_work_is_done_here(monkeypatch):
 @pytest.mark.slow
 def test_a_compilation_that_fails_leaves_the_workers_to_others(monkeypatch):
     monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", 0.0)
-    emit = stages.emit_kernel
 
-    def failing(kernel: Kernel, target: Target) -> KernelModule:
-        if kernel.name == "k5":
-            raise InternalError("stopped half way")
-        return emit(kernel, target)
+    def kernels() -> Iterator[Kernel]:
+        yield from (scaled(f"k{n}", n) for n in range(5))
+        raise InternalError("stopped half way")
 
     workers = pool.shared_pool(2)
     try:
-        with monkeypatch.context() as patch:
-            patch.setattr(stages, "emit_kernel", failing)
-            with pytest.raises(InternalError, match="half way"):
-                BACKEND.generate([scaled(f"k{n}", n) for n in range(6)], HOST, jobs=2)
+        with pytest.raises(InternalError, match="half way"):
+            BACKEND.generate(kernels(), HOST, jobs=2)
         assert not workers.closed
         (made,) = BACKEND.generate([scaled("k7", 7)], HOST, jobs=2)
         assert made.object_bytes
