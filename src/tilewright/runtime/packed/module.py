@@ -337,6 +337,11 @@ class Module:
         """Whether `write_to_file` works."""
         return bool(self.properties & ModuleProperties.COMPILATION_EXPORTABLE)
 
+    @property
+    def is_dso_exportable(self) -> bool:
+        """The same under its name in TVM up to 0.19."""
+        return self.is_compilation_exportable()
+
     # --- crossing the border
 
     def __tvm_ffi_object__(self) -> tvm_ffi.Object:

@@ -69,6 +69,7 @@ def test_objects_come_back_from_bytes(tmp_path: Path) -> None:
     assert not module.implements_function("sub")
     assert module.get_function("add") is None
     assert (module.is_runnable(), module.is_compilation_exportable()) == (False, True)
+    assert module.is_dso_exportable is True
     module.write_to_file(tmp_path / "again.o")
     assert (tmp_path / "again.o").read_bytes() == path.read_bytes()
     with pytest.raises(InputError, match="written as 'o', not as 'a'"):

@@ -113,6 +113,7 @@ def test_the_mask_says_what_a_kind_can_do() -> None:
     assert notes.is_binary_serializable()
     assert not notes.is_runnable()
     assert not notes.is_compilation_exportable()
+    assert notes.is_dso_exportable is False
     assert functions.is_runnable()
 
 
