@@ -108,7 +108,10 @@ def run_page(
             if package is None:
                 run_commands(block.text)
             continue
-        code = compile("\n" * block.line + block.text, str(page), "exec")
+        text = "\n" * block.line + block.text
+        code = compile(
+            text, str(page), "exec", dont_inherit=True
+        )  # a reader has no future import
         exec(code, names)
         for value in list(names.values()):
             if isinstance(value, OpDecl) and catalogue.find(value.name) is not value:

@@ -256,7 +256,12 @@ def test_damaged_and_truncated_entries_are_misses(cache: CompilationCache) -> No
     (record, *_) = compiled_with(cache, dynamic()).kernels[0]
     path = cache._path(record.request.key)
     data = path.read_bytes()
-    for damaged in (b"", data[:20], data[:-1], data[:50] + b"\xff" + data[51:]):
+    for damaged in (
+        b"",
+        data[:20],
+        data[:-1],
+        data[:50] + bytes([data[50] ^ 0xFF]) + data[51:],
+    ):
         path.write_bytes(damaged)
         assert recall(record.request, cache) is None
 
