@@ -15,6 +15,7 @@ from tilewright.base.errors import (
     DeviceError,
     InputError,
 )
+from tilewright.runtime.packed.tensors import tensor_from
 from tilewright.runtime.plan_executor import as_array
 
 
@@ -87,6 +88,31 @@ def test_what_gives_no_tensor_is_no_array(given: str) -> None:
         assert np.shares_memory(as_array(producer), x)
     with pytest.raises(InputError, match="got Producer, expected an array"):
         as_array(producer)
+
+
+@pytest.mark.parametrize("method", ["__dlpack__", "__array__"])
+@pytest.mark.parametrize(
+    "raised", [KeyError("memory is\ngone"), AssertionError(), OSError(5, "x")]
+)
+def test_whatever_the_owner_of_a_tensor_raises_is_told(
+    method: str, raised: Exception
+) -> None:
+    def fails(*_: object, **__: object) -> object:
+        raise raised
+
+    owner = type("Owner", (), {method: fails, "__dlpack_device__": lambda _: (1, 0)})()
+    with pytest.raises(InputError, match=r"^got Owner, expected an array") as told:
+        as_array(owner)
+    assert "\n" not in str(told.value)
+    with pytest.raises(InputError, match=r"^got Owner that gives no tensor"):
+        tensor_from(owner)
+
+
+@pytest.mark.needs_torch
+def test_why_a_tensor_is_no_array_is_told() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InputError, match=r"got Tensor, expected an array \(.*to_dense\(\)"):
+        as_array(torch.ones(2, 3).to_sparse())
 
 
 @pytest.mark.needs_torch

@@ -15,7 +15,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
 from tilewright.base.foreign_tensors import refuse_mask, unmasked, without_marks
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, printable
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -30,15 +30,21 @@ def as_array(value: object) -> Array:
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(without_marks(value))  # pyright: ignore[reportArgumentType]
-        except (BufferError, TypeError, RuntimeError, ValueError):
+        except Exception:  # whatever its owner raises
             # Not for numpy, or no tensor at all: a capsule that was taken before, say.
             bits = _through_bits(value)  # read-only, or a type that DLPack or numpy lacks
             if bits is not None:
                 return bits
     try:
         array = unmasked(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"got {type(value).__name__}, expected an array") from error
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # whatever its `__array__` raises
+        is_list = isinstance(value, list | tuple)  # whose rows differ
+        reason = "" if is_list else printable(str(error).partition("\n")[0].rstrip("."))
+        raise InputError(
+            f"got {type(value).__name__}, expected an array{reason and f' ({reason})'}"
+        ) from error
     if array.dtype.kind in "OSUMm":  # objects, texts, times
         raise InputError(f"got {type(value).__name__}, expected an array")
     return array
