@@ -1,10 +1,12 @@
 """One loop as vectors: several at a time, and what is left of them.
 
 A loop whose length only a call knows has whole vectors in loops in which nothing is asked.  What is left of a row that
-is only moved is a vector that begins earlier; of others it has a mask.  Called by `pointwise` and `rows`.
+is only moved is a vector that begins earlier, shorter where it fills none; of others it has a mask.  Called by `pointwise` and `rows`.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
@@ -17,6 +19,9 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.workgroups import cut, divided
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
+
+_FEWEST: Final = 4
+"""Lanes of which rows that fill no vector are moved one by one."""
 
 
 def vectorize_loop(
@@ -89,7 +94,7 @@ def _only_moves(body: Body) -> bool:
 def _vectors_that_overlap(
     s: Schedule, lane: str, lanes: int, width: int, machine: MachineModel
 ) -> tuple[Piece, ...]:
-    """Vectors of which the last of a row begins earlier, where it is whole, and a mask for rows that fill none."""
+    """Vectors of which the last of a row begins earlier, where it is whole; rows that fill none have a mask, or shorter ones."""
     short = s.apply(do.version, lane, find(s.kernel, lane).extent, lanes)[1:]
     vector, inside = cut(s, lane, lanes, f"{lane}_o", f"{lane}_w")
     parts = s.apply(do.overlap, inside, "partial")
@@ -98,9 +103,25 @@ def _vectors_that_overlap(
     count = width // lanes
     groups = divided(s, vector, count)[0][vector]
     s.apply(do.unroll, cut(s, groups, count, f"{lane}_g", "v")[1])
-    for part in short if machine.has_partial_vectors else ():
-        lanes_of(s, part[lane], lanes)
+    for part in short:
+        if machine.has_masks:
+            lanes_of(s, part[lane], lanes)
+        else:
+            _shorter_vectors(s, part[lane], lanes)
     return (*parts, *short)
+
+
+def _shorter_vectors(s: Schedule, lane: str, lanes: int) -> None:
+    """Rows that fill no vector in up to four shorter ones, of which the last begins earlier; one by one where they fill none of these.
+
+    A store under a mask that is no register takes as long as a dozen others.
+    """
+    shorter = max(_FEWEST, lanes // 4)
+    if shorter < lanes:
+        s.apply(do.version, lane, find(s.kernel, lane).extent, shorter)
+        _, inside = cut(s, lane, shorter, f"{lane}_o", f"{lane}_w")
+        s.apply(do.overlap, inside)
+        s.apply(do.vectorize, inside)
 
 
 def whole_part(s: Schedule, name: str, width: int) -> Dim:

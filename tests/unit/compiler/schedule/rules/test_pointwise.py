@@ -144,8 +144,10 @@ def test_the_last_vector_of_a_row_that_is_moved_begins_earlier(
     *whole, rest = (x for x in loops(changed.body) if x.kind is LoopKind.VECTOR)
     assert len(whole) == 3  # four side by side, one, and the last
     assert not any(isinstance(x, If) for vector in whole for x in vector.body)
-    assert isinstance(rest.body[0], If)
-    for count in (0, 1, 7, 8, 9, 14, 16, 31, 32, 33, 63, 64, 65, 97, 130, 257):
+    # Where masks are no registers, rows that fill no vector have shorter ones.
+    assert isinstance(rest.body[0], If) == (level == "v4")
+    assert (rest.extent == whole[0].extent) == (level == "v4")
+    for count in (*range(41), 63, 64, 65, 97, 130, 257):
         assert_same(kernel, changed, dims={"n": count, "m": 3})
 
 
