@@ -102,7 +102,7 @@ def _made(cls: type[T], *, eq: bool, kw_only: bool, frozen: bool) -> type[T]:
     members["__slots__"] = members[_NAMES] = names
     members["__qualname__"] = cls.__qualname__
     members["__match_args__"] = () if kw_only else names
-    members["__dataclass_fields__"] = _Fields(defaults, kw_only=kw_only)
+    fields = members["__dataclass_fields__"] = _Fields(defaults, kw_only=kw_only)
     methods: dict[str, object] = {**_METHODS, **(_FROZEN if frozen else {})}
     if eq:
         methods |= _comparison(names, has_hash=frozen)
@@ -111,6 +111,8 @@ def _made(cls: type[T], *, eq: bool, kw_only: bool, frozen: bool) -> type[T]:
     members = methods | members
     # Slots belong to a class from its beginning: this is a new one.
     made: Any = type(cls)(cls.__name__, cls.__bases__, members)
+    # Not by `__set_name__`: Ctrl-C in there is a RuntimeError up to Python 3.11.
+    fields.record = made
     if "__init__" not in given:
         made.__init__ = _initializer(made, defaults, kw_only=kw_only)
     return cast("type[T]", made)
@@ -295,13 +297,11 @@ class _Fields:
     """`__dataclass_fields__` of a record, made when `dataclasses` asks for it."""
 
     __slots__ = ("defaults", "kw_only", "record")
+    record: type
 
     def __init__(self, defaults: Mapping[str, object], *, kw_only: bool) -> None:
         self.defaults: Final = defaults
         self.kw_only: Final = kw_only
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.record = owner
 
     def __get__(self, owner: object, kind: type) -> dict[str, dataclasses.Field[Any]]:
         fields: dict[str, dataclasses.Field[Any]] = {}

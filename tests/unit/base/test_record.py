@@ -6,11 +6,14 @@ import abc
 import copy
 import dataclasses
 import inspect
+import itertools
 import pickle
+import sys
 import typing
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import pytest
@@ -478,3 +481,30 @@ def test_a_value_that_is_needed_stands_before_those_that_are_not() -> None:
     ):
         record(Late)
     assert record(kw_only=True)(Late)(second="b").first == 1
+
+
+def test_an_interrupt_while_a_record_is_made_stays_one() -> None:
+    """Python up to 3.11 makes a RuntimeError of what is raised in some hooks of a class."""
+    ends: list[type[BaseException] | None] = []
+    before = sys.gettrace()
+    while not ends or ends[-1] is not None:
+        calls = itertools.count(-len(ends))
+
+        def interrupt(
+            frame: FrameType, event: str, argument: object, calls: Iterator[int] = calls
+        ) -> None:
+            del event, argument
+            if frame.f_code.co_filename == record_module.__file__ and next(calls) == 0:
+                raise KeyboardInterrupt
+
+        sys.settrace(interrupt)
+        try:
+            record(type("Pair", (), {"__annotations__": {"x": "int", "y": "int"}}))
+        except BaseException as error:
+            ends.append(type(error))
+        else:
+            ends.append(None)
+        finally:
+            sys.settrace(before)
+    assert len(ends) > 5
+    assert set(ends[:-1]) == {KeyboardInterrupt}
