@@ -268,3 +268,74 @@ def test_an_interrupted_export_leaves_no_transform_open() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert stack.get_dynamic_layer_stack_depth() == 0
+
+
+WHOLE = {
+    "linear": lambda x: f.linear(x, torch.ones(3, 6)),
+    "softmax": lambda x: x.softmax(-1),
+    "layer norm": lambda x: f.layer_norm(x, (6,)),
+    "attention": lambda x: f.scaled_dot_product_attention(x, x, x),
+    "padded": lambda x: f.pad(x, (1, 1), mode="reflect"),
+    "silu": f.silu,
+    "mish": f.mish,
+}  # fmt: skip
+"""Operators that torch defines as compositions and keeps whole where a program is traced again."""
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_derivative_along_a_direction_goes_through_operators_that_stay_whole(
+    name: str,
+) -> None:
+    same(
+        module_of(lambda x, t: func.jvp(WHOLE[name], (x,), (t,))),
+        torch.randn(2, 4, 6),
+        torch.randn(2, 4, 6),
+    )
+
+
+class Slope(nn.Module):
+    """A derivative by `torch.autograd.grad`, of numbers that are no parameters."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_(True)
+            return torch.autograd.grad(self.function(x).sin().sum(), x)[0]
+
+
+@pytest.mark.parametrize("function", [f.silu, f.mish])
+def test_gradients_of_gates_are_operators_of_the_program(function: Any) -> None:
+    same(Slope(function), torch.tensor([-100.0, -3.0, -0.0, 0.5, 20.0, 90.0]))
+
+
+def test_a_gradient_by_a_tensor_that_is_no_parameter() -> None:
+    held = torch.randn(3, 6)
+    same(
+        module_of(lambda x, t: func.grad(lambda x: f.linear(x, held).sin().sum())(x) * t),
+        torch.randn(2, 6),
+        torch.randn(2, 6),
+    )
+
+
+def test_a_derivative_along_a_direction_that_is_refused_leaves_nothing_open() -> None:
+    """One level of such derivatives is all that torch has, and what is left of it fails whatever comes next."""
+
+    def along(x: Any) -> Any:
+        return func.jvp(lambda x: x.softmax(-1), (x,), (torch.ones_like(x),))[1]
+
+    core, x = torch._C, torch.randn(5, 4)
+    excluded = core._dispatch_tls_local_exclude_set()
+    with pytest.raises(ModelError, match=r"transform of torch\.func") as caught:
+        load(
+            Captured(
+                module_of(along), args=(x,), dynamic_shapes=({0: torch.export.Dim.AUTO},)
+            )
+        )
+    assert "leave out dynamic_shapes" in str(caught.value.hint)
+    assert core._functorch.get_dynamic_layer_stack_depth() == 0
+    assert core._dispatch_tls_local_exclude_set() == excluded
+    assert along(x).shape == (5, 4)

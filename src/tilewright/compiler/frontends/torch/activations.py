@@ -130,12 +130,38 @@ def _glu(call: Call) -> Tensor:
     return e.op("mul", first, e.op("sigmoid", second))
 
 
+def _gradient_of_gated(call: Call, *, is_mish: bool) -> Tensor:
+    """Of x times a gate: its sigmoid (silu), or the tanh of its softplus (mish).
+
+    Torch's tracer leaves both whole, whatever takes them apart: they are compositions that have kernels, too.
+    """
+    e, x = call.maker, _wide(call)
+    gradient, one = call.operand("grad_output", x.dtype), e.scalar(1, x.dtype)
+    sigmoid = e.op("sigmoid", x)
+    gate, slope = sigmoid, e.op("mul", sigmoid, e.op("sub", one, sigmoid))
+    if is_mish:
+        gate = e.op("tanh", e.op("softplus", x))
+        slope = e.op("mul", sigmoid, e.op("sub", one, e.op("mul", gate, gate)))
+    steepness = e.op("add", gate, e.op("mul", x, slope))
+    return call.finish(e.op("mul", gradient, steepness))
+
+
+def _gradient_of_silu(call: Call) -> Tensor:
+    return _gradient_of_gated(call, is_mish=False)
+
+
+def _gradient_of_mish(call: Call) -> Tensor:
+    return _gradient_of_gated(call, is_mish=True)
+
+
 ROWS: Final[tuple[Row, ...]] = (
     row("relu", _relu),
     row("relu6", _relu6),
     row("gelu", _gelu),
     row("silu", _plain("silu")),
+    row("silu_backward", _gradient_of_silu),
     row("mish", _plain("mish")),
+    row("mish_backward", _gradient_of_mish),
     row("hardswish", _plain("hard_swish")),
     row("hardsigmoid", _hard_sigmoid),
     row("hardtanh", _hardtanh),

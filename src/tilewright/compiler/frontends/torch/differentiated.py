@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.failed_exports import ended_transforms
 from tilewright.compiler.frontends.torch.kept_attributes import unchanged_attributes
 
 # Torch's modules and tensors have no types that we see.
@@ -46,8 +47,9 @@ def differentiated(model: Any, args: Sequence[object], kwargs: Mapping[str, obje
 
     examples = [*(t.detach() for t in tensors.values()), *(leaves[i] for i in places)]
     trace = border.load("torch.fx.experimental.proxy_tensor").make_fx
-    with torch.no_grad(), unchanged_attributes(model):
-        traced = trace(run, tracing_mode="fake")(*examples)
+    with ended_transforms(), torch.no_grad(), unchanged_attributes(model):
+        # Tensors that are neither parameters nor buffers are constants.
+        traced = trace(run, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
     return _module(model, list(tensors), traced, places, shapes[-1])
 
 

@@ -32,6 +32,7 @@ from tilewright.compiler.frontends.torch.contiguous_copies import (
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.dispatched import own_kernels, typed_reflectors
 from tilewright.compiler.frontends.torch.failed_exports import (
+    NO_TRANSFORM,
     ended_transforms,
     hint,
     reason,
@@ -252,34 +253,46 @@ def _in_some_way(captured: Captured) -> Any:
     Without dynamo; with it where sizes that calls decide meet guards that it need not make; then without asking the
     example's sizes, and with guards that calls check; else as a function of its tensors.
     """
+    is_open = captured.dynamic_shapes is not None
     try:
-        return _without_transforms(_traced(captured, strict=False))
+        return _without_transforms(captured, strict=False)
     except Exception:  # of torch, which raises anything
         with contextlib.suppress(Exception):
-            if captured.dynamic_shapes is None:
+            if not is_open:
                 return _traced(_as_function(captured), strict=False)
-            return _traced(captured, strict=True)
-        if captured.dynamic_shapes is not None:
-            for oblivious, checks in ((True, False), (True, True), (False, True)):
-                with contextlib.suppress(Exception):
-                    return _traced(
-                        captured, strict=False, checks=checks, oblivious=oblivious
-                    )
+            return _without_transforms(captured, strict=True)
+        ways = ((True, False), (True, True), (False, True)) if is_open else ()
+        for oblivious, checks in ways:
+            with contextlib.suppress(Exception):
+                return _without_transforms(
+                    captured, strict=False, checks=checks, oblivious=oblivious
+                )
         raise
 
 
-def _without_transforms(exported: Any) -> Any:
-    """The program as it is.
+def _without_transforms(
+    captured: Captured, *, strict: bool, checks: bool = False, oblivious: bool = False
+) -> Any:
+    """The program, as `_traced` has it.
 
     Raises: ModelError where it holds tensors of a transform, which mean nothing outside of it.
     """
+    exported = _traced(captured, strict=strict, checks=checks, oblivious=oblivious)
     if _differentiates(exported):
-        raise ModelError("a transform of torch.func was traced as one of its tensors")
+        raise ModelError(
+            "a transform of torch.func was traced as one of its tensors",
+            hint=NO_TRANSFORM if captured.dynamic_shapes is not None else None,
+        )
     return exported
 
 
 def _differentiates(exported: Any) -> bool:
-    """Whether tensors in it are those of a transform, which have no elements outside of it."""
+    """Whether tensors in it are those of a transform, which have no elements outside of it.
+
+    Derivatives along a direction are, too: torch loses them where it traces the program again.
+    """
+    if any("_make_dual" in str(node.target) for node in exported.graph.nodes):
+        return True
     for tensor in exported.constants.values():
         if _is_strided(tensor):
             try:
@@ -398,14 +411,19 @@ def resolve(exported: Any) -> Any:
     """
     if _differentiates(exported):
         raise ModelError(
-            "torch exported its tensors of a transform of torch.func as constants without elements",
+            "torch exported its tensors of a transform of torch.func, which are without elements elsewhere",
             hint="compile the module: tilewright.compile(module, args)",
         )
     if all(_stands(node) for node in exported.graph.nodes):
         return exported
     try:
         # Else parameters that ask for gradients make torch trace what a training step needs.
-        with border.load().no_grad(), own_kernels(), _as_traced(exported.graph):
+        with (
+            ended_transforms(),
+            border.load().no_grad(),
+            own_kernels(),
+            _as_traced(exported.graph),
+        ):
             ways = decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
             found = hoisted(exported).run_decompositions(
                 _of_other_libraries(exported.graph_module, ways) | ways

@@ -37,7 +37,7 @@ _NO_TRACE: Final = 'write it as torch.cond, torch.where or a mask, or use torch.
 _TRANSFORMS: Final = tuple(
     str(Path("torch", "_functorch", name)) for name in ("apis.py", "eager_transforms.py", "vmap.py")
 )  # fmt: skip
-_NO_TRANSFORM: Final = 'torch exports transforms of torch.func over parameters for fixed sizes alone: leave out dynamic_shapes, or use torch.compile(module, backend="tilewright")'
+NO_TRANSFORM: Final = 'torch exports transforms of torch.func over parameters for fixed sizes alone: leave out dynamic_shapes, or use torch.compile(module, backend="tilewright")'
 
 _VIOLATED: Final = "Constraints violated"
 _NO_RANGE: Final = "give the size a range that the module takes (Dim('rows', min=2)), leave it to torch (torch.export.Dim.AUTO), or leave it out of dynamic_shapes"
@@ -58,7 +58,7 @@ def hint(error: BaseException, *, has_open_sizes: bool) -> str | None:
     if type(error).__name__ in _ASKS_DATA:
         return _NO_TRACE
     if has_open_sizes and _is_in_transform(error):
-        return _NO_TRANSFORM
+        return NO_TRANSFORM
     if "SymInt" in str(error):
         return _NO_NUMBER
     return _NO_RANGE if str(error).lstrip().startswith(_VIOLATED) else None
@@ -104,13 +104,33 @@ def ended_transforms() -> Generator[None]:
 
     Its exporter leaves them open, and all that the thread asks of torch later would run inside of them.
     """
-    stack = border.load("torch._C")._functorch
+    core, forward = border.load("torch._C"), border.load("torch.autograd.forward_ad")
+    stack, level = core._functorch, forward._current_level
     depth = stack.get_dynamic_layer_stack_depth()
-    try:
-        yield
-    except BaseException:  # Ctrl-C, too
-        stack.pop_dynamic_layer_stack_and_undo_to_depth(depth)
-        raise
+    with core._PreserveDispatchKeyGuard():
+        try:
+            yield
+        except BaseException as error:  # Ctrl-C, too
+            stack.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+            if (
+                level < 0
+            ):  # Torch has one level of derivatives along a direction; its core may hold what Python has left.
+                with contextlib.suppress(RuntimeError):
+                    core._exit_dual_level(level=0)
+                forward._current_level = level
+            _let_go(error)
+            raise
+
+
+def _let_go(error: BaseException) -> None:
+    """Let frames of torch go whose locals switch its dispatcher back when they die: that would be out of turn later."""
+    each: BaseException | None = error
+    while each is not None:
+        for frame, _ in traceback.walk_tb(each.__traceback__):
+            if not is_of_module(frame.f_code.co_filename):
+                with contextlib.suppress(RuntimeError):  # it runs
+                    frame.clear()
+        each = each.__cause__ or each.__context__
 
 
 @contextlib.contextmanager
