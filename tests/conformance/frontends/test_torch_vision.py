@@ -147,3 +147,17 @@ def test_results_that_nobody_reads_need_no_row() -> None:
     same(lambda x, r: call(x, r, 1.0, 2, 2)[0], given)
     with pytest.raises(tw.ModelError, match="result 1 of 'roi_pool' is not supported"):
         same(lambda x, r: call(x, r, 1.0, 2, 2), given)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("border", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_samples_at_places_that_are_no_numbers(mode: str, border: str, axes: int) -> None:
+    line = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.3, -1.7, 300.3])
+    places = torch.stack(torch.meshgrid(*[line] * axes, indexing="ij"), -1).unsqueeze(0)
+
+    def sampled(x: Any, grid: Any) -> Any:
+        how = {"mode": mode, "padding_mode": border, "align_corners": False}
+        return torch.nn.functional.grid_sample(x, grid, **how)
+
+    same(sampled, [(torch.randn(1, 2, *range(3, 3 + axes)), places)], None)

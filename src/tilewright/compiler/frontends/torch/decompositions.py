@@ -237,12 +237,37 @@ def _on_grid(place: Held, size: int, padding: int, *, align: bool) -> Held:
     return found.clamp(0, size - 1) if padding else found
 
 
+def _with_places(grid: Held, padding: int, place: float) -> Held:
+    """Coordinates of which those that lie nowhere (with a border no numbers, else infinite ones, too) are at `place`."""
+    lost = grid.isnan() if padding == 1 else ~grid.isfinite()
+    return _torch().where(lost, place, grid)
+
+
+def _sampled_image(
+    x: Held, grid: Held, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Held:
+    """As torch takes it apart, which forgets that what is mixed by no numbers is none."""
+    torch = _torch()
+    how = interpolation_mode, padding_mode, align_corners
+    apart = border.load("torch._decomp.decompositions")._grid_sampler_2d
+    if interpolation_mode == 2:
+        return apart(x, grid, *how)
+    if padding_mode:  # at the first element, as torch's kernels
+        return apart(x, _with_places(grid, padding_mode, -1.0), *how)
+    found = apart(x, grid, *how)
+    if interpolation_mode == 1:
+        return found
+    return torch.where(grid.isfinite().all(-1).unsqueeze(1), found, math.nan)
+
+
 def _sampled_volume(
     x: Held, grid: Held, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Held:
     """Linear (0) or nearest (1) samples of volumes at computed places."""
     sizes = x.shape[2:]
     wide = grid.float() if grid.dtype.itemsize == 2 else grid
+    # At the last element, as torch's kernels, or far outside.
+    wide = _with_places(wide, padding_mode, 1.0 if padding_mode else 3.0)
     # The grid's last axis has the axis that changes fastest first.
     places = [
         _on_grid(wide[..., 2 - axis], size, padding_mode, align=align_corners)
@@ -268,7 +293,7 @@ def _fetched(x: Held, places: Sequence[Held]) -> Held:
     for place, size in zip(places, x.shape[2:], strict=True):
         within = (place >= 0) & (place <= size - 1)
         inside = within if inside is None else inside & within
-        whole = place.clamp(0, size - 1).nan_to_num().to(torch.int64)
+        whole = place.clamp(0, size - 1).to(torch.int64)
         index = whole if index is None else index * size + whole
     count, channels = x.shape[:2]
     flat = x.reshape(count, channels, -1)
@@ -476,6 +501,7 @@ _OWN: Final[dict[str, Decomposition]] = {
     "embedding_renorm": _renormalized,
     "fractional_max_pool2d": _fractional_max_pool,
     "fractional_max_pool3d": _fractional_max_pool,
+    "grid_sampler_2d": _sampled_image,
     "grid_sampler_3d": _sampled_volume,
     "masked_scatter": _masked_scatter,
     "max_unpool2d": _max_unpool,
