@@ -140,7 +140,9 @@ class Node:
 
     def has(self, trait: Trait) -> bool:
         """Whether the op has every flag of `trait`."""
-        return trait in self.schema.traits
+        # As `in`, which takes twice as long: nothing is asked more often.
+        wanted = trait._value_
+        return self.schema.traits._value_ & wanted == wanted
 
     def ints(self, name: str) -> tuple[int, ...]:
         """An attribute of kind `ints`."""

@@ -364,18 +364,21 @@ def _checked_sizes(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     """
     for found in results:
         check_rank(found.rank, "the result would have")
-        if any(isinstance(d, int) and d < 0 for d in found.shape):
+        numbers = [size for size in found.shape if isinstance(size, int)]
+        if numbers and min(numbers) < 0:
             raise ModelError(
                 f"the result would be {found}, with a negative size",
                 hint="a window, a filter or a crop is larger than what it is taken from",
             )
         # From here sizes, strides and offsets fit into 64 bits where symbols are 1; what they are in
         # a call is checked there.
-        if found.dtype.itemsize * math.prod(map(_magnitude, found.shape)) > _MOST_BYTES:
+        known = len(numbers) == found.rank
+        count = math.prod(map(_magnitude, found.shape))
+        if found.dtype.itemsize * count > _MOST_BYTES:
             raise ModelError(
                 f"the result would be {_shown(found)}, expected at most {_MOST_BYTES} bytes"
             )
-        if any(map(is_deep, found.shape)):
+        if not known and any(map(is_deep, found.shape)):
             raise ModelError(
                 f"the result would be {_shown(found)}, a size of which is nested too deeply",
                 hint="give sizes of the model's inputs as numbers",
@@ -486,11 +489,10 @@ def complete_attributes(
             raise ModelError(f"op '{op}' needs attribute '{spec.name}'")
         else:
             full[spec.name] = spec.default
-    if len(full) < len(given) or any(n not in full for n in given):
-        unknown = sorted(set(given) - set(full))
-        if unknown:
-            known = " ".join(s.name for s in specs) or "none"
-            raise ModelError(f"op '{op}' has no attribute '{unknown[0]}' (known: {known})")
+    if not given.keys() <= full.keys():
+        unknown = min(given.keys() - full.keys())
+        known = " ".join(s.name for s in specs) or "none"
+        raise ModelError(f"op '{op}' has no attribute '{unknown}' (known: {known})")
     return full
 
 

@@ -253,11 +253,13 @@ def raise_broadcast(node: Node, emit: Emitter) -> Value | None:
     """An elementwise op of repeated values is the repeated op of those values."""
     if not _broadcasts(node) or len(node.results) != 1:
         return None
-    types = [None if value is None else _bare_type(value) for value in node.operands]
-    same = (node.result.type,)
-    if types == node.operand_types:
-        return None
-    need(node.schema.infer(types, node.attributes) != same)
+    types: list[TensorType | None] = []
+    for value in node.operands:
+        type_ = None if value is None else _bare_type(value)
+        if type_ is not None and type_.shape == node.result.type.shape:
+            return None  # beside it nothing becomes smaller
+        types.append(type_)
+    need(node.schema.infer(types, node.attributes) != (node.result.type,))
     bare = [None if value is None else _bare(value, emit) for value in node.operands]
     small = emit.op(node.op, bare, node.attributes)
     return emit.op("broadcast_to", [small], {"shape": node.result.type.shape})

@@ -80,7 +80,7 @@ def inline_temporaries(s: Schedule, *, only_cheap: bool) -> None:
 def _swells(kernel: Kernel, buffer: Buffer) -> bool:
     """Whether writing the values of a buffer out where it is read makes too much of them."""
     sizes = [written_size(w.value) for w in stores(kernel.body) if w.buffer is buffer]
-    return max(sizes, default=0) * written_uses(kernel.body, buffer) > WRITTEN_LIMIT
+    return bool(sizes) and max(sizes) * written_uses(kernel.body, buffer) > WRITTEN_LIMIT
 
 
 def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
