@@ -29,6 +29,7 @@ from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
+from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
@@ -150,9 +151,9 @@ class RowsSite:
             if is_contiguous(find(s.kernel, each.var.name)):
                 if not are_long:
                     self._add_few_in_order(each.var.name)
-                schedule_pass(
-                    s, each.var.name, self.machine, chosen.written_out, is_parted=True
-                )
+                for part in _inside(s, each.var.name):
+                    name = part[each.var.name]
+                    schedule_pass(s, name, self.machine, chosen.written_out, is_parted=True)
         keep_short_rows(s, self.machine)
         if few is not None:
             lanes = self._lanes
@@ -246,6 +247,17 @@ class RowsSite:
     def _lanes(self) -> int:
         """Lanes of the widest type of all passes."""
         return min(_lanes_along(p, self.machine) for p in self.passes)
+
+
+def _inside(s: Schedule, name: str) -> Sequence[Piece]:
+    """Code of their own for windows of known size that are all inside, where others test places."""
+    loop = find(s.kernel, name)
+    tests = any(load.mask is not None for load in loads(loop.body))
+    around = [x for x in enclosing_loops(s.kernel, loop) if x.reduction]
+    known = all(isinstance(x.extent, int) for x in (*around, loop))
+    if not tests or not around or not known:
+        return (WHOLE,)
+    return s.parts(do.interior, around[0].var.name)
 
 
 def _read_again(body: Body) -> list[str]:

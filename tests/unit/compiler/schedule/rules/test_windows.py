@@ -6,6 +6,7 @@ import pytest
 
 from fakes.contractions import depthwise
 from fakes.loop_nests import assert_same, op_kernel
+from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import If, LoopKind, walk
 from tilewright.compiler.kernel.rewrite import loads, loops
@@ -71,3 +72,26 @@ def test_whole_tiles_of_short_rows_test_only_places_that_may_lie_outside(
     lanes = [x for x in loops(changed.body) if x.kind is LoopKind.VECTOR]
     asked = [x for x in walk(changed.body) if isinstance(x, If)]
     assert all(any(x in each.body for each in lanes) for x in asked), "which tile it is"
+
+
+@pytest.mark.parametrize("op", ["max_pool", "average_pool"])
+@pytest.mark.parametrize("window", [3, 7])
+@pytest.mark.parametrize("size", [0, 19])
+def test_windows_far_apart_that_are_inside_test_no_place(
+    op: str, window: int, size: int
+) -> None:
+    """Rows of their taps are no lanes, or one vector: elements a stride of more than `short_axis` apart are not picked."""
+    side = size or symbol("H", window)
+    count = (side + 2 - window) // 8 + 1
+    attributes: dict[str, object] = {
+        "kernel": (window, window), "strides": (8, 8), "pads": (1, 1, 1, 1),
+        "dilations": (1, 1), "ceil_mode": False, "layout": "NCHW",
+    }  # fmt: skip
+    if op == "average_pool":
+        attributes["count_include_pad"] = True
+    naive = op_kernel(op, [(1, 3, side, side)], (1, 3, count, count), attributes)
+    done = schedule(naive, V3)
+    masks = {load.mask is None for x in loops(done.body) for load in loads(x.body)}
+    assert masks == {False, True}
+    for height in (size,) if size else (window, window + 1, 8, 9, 17, 31, 32, 40):
+        assert_same(naive, done, {"H": height}, exact=op == "max_pool")
