@@ -141,6 +141,7 @@ def attempts(
         ("split_counts", (loop,), {}),
         ("split_counts", (loop, 4), {}),
         ("split_powers", (loop, 4), {}),
+        ("split_alike", (loop, other), {}),
         ("version", (loop, find(kernel, loop).extent, chooser.randrange(4)), {}),
         ("version_by_limits", (loop, find(kernel, loop).extent, [1, 3]), {}),
         ("precompute_factors", (loop, other), {}),

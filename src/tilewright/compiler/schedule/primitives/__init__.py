@@ -1,5 +1,6 @@
 """The schedule primitives: checked rewrites `Kernel -> Kernel`, registered by name."""
 
+from tilewright.compiler.schedule.primitives.alike import split_alike as split_alike
 from tilewright.compiler.schedule.primitives.grid import bind as bind
 from tilewright.compiler.schedule.primitives.grid import join as join
 from tilewright.compiler.schedule.primitives.guards import drop_guards as drop_guards

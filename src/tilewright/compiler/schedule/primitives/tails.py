@@ -90,7 +90,7 @@ def in_cases(
     return tree.rewrite(kernel, old, code), tuple(parts)
 
 
-def _run_of(old: ir.For, extent: Dim, body: ir.Body, first: Dim = 0) -> ir.For:
+def run_of(old: ir.For, extent: Dim, body: ir.Body, first: Dim = 0) -> ir.For:
     """A loop that runs `body`, that of `old` or a part of it, for `extent` iterations from `first` on."""
     var = tree.loop_symbol(old.var.name, extent)
     body = rebind(body, var.name, first + tree.reference(var))
@@ -120,7 +120,7 @@ def partition(
     if not is_inside and not _is_at_most_zero(kernel, old, point - old.extent):
         point = symbolic.minimum(point, old.extent)
     halves: tuple[tuple[Dim, Dim], ...] = ((point, 0), (old.extent - point, point))
-    runs = ((_run_of(old, n, old.body, first),) if n != 0 else () for n, first in halves)
+    runs = ((run_of(old, n, old.body, first),) if n != 0 else () for n, first in halves)
     return in_cases(kernel, old, ((None, run) for run in runs))
 
 
@@ -170,7 +170,7 @@ def specialize(
     if tail == "guarded":
         cases.append((E.compare("gt", end, size), (top,)))
     elif rest_count != 0:
-        last = tree.swap((top,), old, (_run_of(old, rest_count, without),))
+        last = tree.swap((top,), old, (run_of(old, rest_count, without),))
         is_last = E.compare("eq", E.index(rest), E.index(limit - rest_count))
         cases.append((is_last, last))
     return in_cases(kernel, top, cases)
@@ -200,7 +200,7 @@ def shorten(
     end, size = E.index(rest + extent), E.index(limit)
     cases: list[Case] = [(E.compare("lt", end, size), (top,))]
     if extent:
-        short = tree.swap((top,), old, (_run_of(old, extent, old.body),))
+        short = tree.swap((top,), old, (run_of(old, extent, old.body),))
         cases.append((E.compare("ge", end, size), short))
     return in_cases(kernel, top, cases)
 
@@ -248,7 +248,7 @@ def overlap(
     cases: list[Case] = []
     for number, first in ((count, rest), (runs.extent - count, at_end)):
         inside = tree.swap(runs.body, old, (begin_at(first),))
-        cases.append((None, (_run_of(runs, number, inside),)))
+        cases.append((None, (run_of(runs, number, inside),)))
     return in_cases(kernel, runs, cases)
 
 
@@ -334,7 +334,7 @@ def trim(kernel: ir.Kernel, loop: str) -> ir.Kernel:
         raise ScheduleError(f"nothing says that '{loop}' has as many as {limit} iterations")
     _check_private_outside(old, condition)
     _check_unseen(kernel, old)
-    shorter = _run_of(old, limit, _without(old.body, condition))
+    shorter = run_of(old, limit, _without(old.body, condition))
     return tree.rewrite(kernel, old, (shorter,))
 
 
@@ -356,7 +356,7 @@ def widen(kernel: ir.Kernel, loop: str, extent: int) -> tuple[ir.Kernel, LoopNam
         raise ScheduleError(f"'{loop}' runs {old.extent} times in every call")
     if not _is_at_most_zero(kernel, old, old.extent - extent):
         raise ScheduleError(f"nothing says that '{loop}' runs at most {extent} times")
-    wide = _run_of(old, extent, old.body)
+    wide = run_of(old, extent, old.body)
     inside = guard(tree.reference(wide.var), old.extent, wide.body)
     return tree.rewrite(kernel, old, (tree.with_inner(wide, (inside,)),)), LoopName(loop)
 
@@ -457,11 +457,11 @@ def split_counts(
     if block:
         blocks = symbolic.floordiv(old.extent, block)
         around = tree.make_loop(names.fresh(f"{loop}_b"), blocks, ())
-        cases.append((None, (tree.with_inner(around, (_run_of(old, block, old.body),)),)))
+        cases.append((None, (tree.with_inner(around, (run_of(old, block, old.body),)),)))
         rest, start = symbolic.mod(old.extent, block), blocks * block
     for count in range(symbolic.bounds(rest)[1] or 0, 0, -1):
         is_it = E.compare("eq", E.index(rest), E.index(count))
-        cases.append((is_it, (_run_of(old, count, old.body, start),)))
+        cases.append((is_it, (run_of(old, count, old.body, start),)))
     return in_cases(kernel, old, cases, names)
 
 
@@ -494,7 +494,7 @@ def split_powers(
             count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
             start = symbolic.floordiv(old.extent, 2 * size) * (2 * size)
             around = tree.make_loop(names.fresh(f"{loop}_p"), count, ())
-            yield None, (tree.with_inner(around, (_run_of(old, size, old.body, start),)),)
+            yield None, (tree.with_inner(around, (run_of(old, size, old.body, start),)),)
             size //= 2
 
     return in_cases(kernel, old, blocks(), names)

@@ -3,7 +3,7 @@
     for head, some tiles of rows:                              workgroups
         query[tile, size, rows] = q                            near caches
         for block of keys:
-            keys, values = copies                              where the cache would not keep them
+            keys, values = copies                              where the cache would not keep them, and all tiles read them
             for tile of rows:
                 for tile of keys: scores[keys, rows] = k query     registers
                 top, powers of the scores, total                   lanes
@@ -24,6 +24,7 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load
@@ -100,13 +101,14 @@ def match_attention(
         sizes,
         lanes,
         tuple(_blocks_read(s, chain[-1])),
+        tuple(x.extent for x in chain[-1].body if is_block(x)),
     )
 
 
 @final
 @record
 class AttentionSite:
-    """The loops over heads, and over rows innermost; how often they run, about, rows in a vector, and what is read of a block."""
+    """The loops over heads, and over rows innermost; how often they run, about, rows in a vector, what is read of a block, and how many there are."""
 
     s: Schedule
     machine: MachineModel
@@ -115,6 +117,7 @@ class AttentionSite:
     sizes: tuple[int, ...]
     lanes: int
     reads: tuple[_BlockRead, ...]
+    blocks: tuple[Dim, ...]
 
     def space(self) -> decisions.ChoiceSpace[RowTiles]:
         """Vectors per tile, tiles per workgroup."""
@@ -143,7 +146,15 @@ class AttentionSite:
         taken = sum(l2.ways_taken(x.rows, x.row_bytes, x.apart) for x in self.reads)
         size = sum(x.rows * x.row_bytes for x in self.reads)
         pays = at.tiles > 1 and taken > STAYS * l2.ways and size < STAYS * l2.size_bytes
-        return (False, True) if pays else (False,)
+        return (False, True) if pays and self._are_shared(at) else (False,)
+
+    def _are_shared(self, at: RowTiles) -> bool:
+        """Whether the tiles of half of the workgroups read blocks together: those of the row before, if rows decide."""
+        rows, together = self.names[-1], at.tiles * at.vectors * self.lanes
+        before: Dim = self.sizes[-1] // 2 // together * together - 1
+        decided = [x for x in self.blocks if rows in symbolic.names_in((x,))]
+        counts = (symbolic.substitute(x, {rows: before}) for x in decided)
+        return all(isinstance(count, int) and count >= 1 for count in counts)
 
     def apply(self, chosen: RowTiles, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
@@ -204,7 +215,11 @@ def _tile(
         group, near = cut(s, tile, count, f"{tile}_g", f"{tile}_n", "tight")
         outer, inner = [*outer, group], [near]
     grid.commit(outer)
-    _LaneRows(s, machine, staged=chosen.staged and bool(inner)).run([*inner, lane])
+    staged = chosen.staged and bool(inner)
+    if staged:
+        for block in filter(is_block, unguarded(find(s.kernel, lane).body)):
+            s.attempt(do.split_alike, block.var.name, inner[0])
+    _LaneRows(s, machine, staged=staged).run([*inner, lane])
 
 
 def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[str]:
@@ -226,11 +241,12 @@ def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[
 
 def _blocks_read(s: Schedule, rows: For) -> list[_BlockRead]:
     """The operands in memory that sums of a block read row by row, where sizes and strides are known."""
-    *outer, block = (rows, *(x for x in loops(rows.body) if is_block(x)))
-    around = {x.var.name for x in (*outer[1:], block)}
+    blocks = [x for x in loops(rows.body) if is_block(x)]
+    block = blocks[-1] if blocks else rows
+    around = {x.var.name for x in (rows, *blocks)} if blocks else set[str]()
     inner = [x.extent for x in loops(block.body)]
     if not isinstance(rows.extent, int) or not symbolic.names_in(inner) <= around:
-        return []  # a call may have no tile, or tiles read different parts, as with a causal mask
+        return []  # a call may have no tile, or decides how long blocks are
     reads = [x for store in sums_of_products(block) for x in from_memory(s, store)]
     return [x for x in (_crossed(block, read) for read in reads) if x is not None]
 

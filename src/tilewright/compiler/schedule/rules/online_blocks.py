@@ -94,7 +94,7 @@ class BlockWalk(ABC):
             self.stage(nest[0])
             self.inside(row)
             return
-        if not symbolic.names_in(x.extent for x in blocks).isdisjoint(nest):
+        if all(_has_own(x, nest) for x in blocks):
             nest = [row]  # tiles have blocks of their own
         parts = s.apply(do.fission, nest[0], len(nest), "workgroup", self.together)
         for part in parts:
@@ -109,13 +109,21 @@ class BlockWalk(ABC):
         if others or not is_block(block):
             self.part(row)
             return
+        if _has_own(block, around):
+            around = [row]
         s.apply(do.reorder, [block.var.name, *around])
         if is_block(find(s.kernel, row).body[0]):
             unguard(s, row)
             self._block(around)
             return
-        self.stage(around[0])
+        if len(around) > 1:
+            self.stage(around[0])
         self.inside(row)
+
+
+def _has_own(block: For, nest: list[str]) -> bool:
+    """Whether loops around one over blocks decide how many there are."""
+    return not symbolic.names_in((block.extent,)).isdisjoint(nest)
 
 
 def unguarded(body: Body) -> Body:

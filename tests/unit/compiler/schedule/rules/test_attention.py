@@ -103,10 +103,37 @@ def test_whole_blocks_of_a_number_of_keys_that_is_not_known(keys: int) -> None:
     assert_same(plain, done, {"N": keys})
 
 
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize(
+    ("shared", "rows", "keys", "offset", "biased"),
+    [
+        (4, 261, 261, 0, False),
+        (4, 261, 300, -5, False),
+        (4, 37, 133, 96, False),
+        (4, 37, 129, 92, True),
+        (2, 133, 160, 27, False),
+    ],
+)
+def test_keys_that_all_rows_of_a_workgroup_see_are_copied(
+    shared: int, rows: int, keys: int, offset: int, biased: bool
+) -> None:
+    kernel = attention(4, shared, rows, keys, 8 // shared, causal=(offset,), biased=biased)
+    done, plain = with_and_without(kernel)
+    assert copies(plain) == []
+    assert copies(done) == ["k", "v"]
+    assert_same(plain, done)
+
+
 @pytest.mark.parametrize(
     "kernel",
-    [attention(4, 4, M, 133, 2), attention(4, 4, 133, 133, 2, causal=(0,))],
-    ids=["open", "causal"],
+    [
+        attention(4, 4, M, 133, 2),
+        attention(4, 4, 128, 128, 2, causal=(0,)),
+        attention(4, 4, 96, 261, 2, causal=(0,)),
+        attention(4, 4, 261, 261, 2, causal=(-200,)),
+        attention(4, 4, 133, N, 2, causal=(130,)),
+    ],
+    ids=["open rows", "one block", "one workgroup", "no whole block", "open keys"],
 )
 def test_what_tiles_may_not_read_stays_where_it_lies(kernel: Kernel) -> None:
     assert not best(kernel, SMALL).staged
