@@ -23,6 +23,7 @@ import pytest
 from brief_reports import report_briefly
 from selection import (
     UNEVEN,
+    closest_markers,
     is_left_out,
     leave_to_the_night,
     markers_of_file,
@@ -114,8 +115,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Say of each test when it runs, and skip those whose device or package is not here."""
     config.stash[UNEVEN] = leave_to_the_night(items)
     for item in items:
+        held = closest_markers(item)
         for marker in ("needs_torch", "needs_cuda"):
-            if item.get_closest_marker(marker):
+            if marker in held:
                 reason = missing_requirement(marker)
                 if reason is not None:
                     item.add_marker(pytest.mark.skip(reason=reason))

@@ -32,18 +32,25 @@ def leave_to_the_night(items: Sequence[pytest.Item]) -> list[str]:
     """
     samples: dict[str, Sample] = {}
     for item in items:
-        thinned, sampled = (
-            item.get_closest_marker(name) for name in ("thinned", "sampled")
-        )
-        is_kept = thinned is not None and _is_in_turn(item, thinned, samples)
+        held = closest_markers(item)
+        thinned, sampled = held.get("thinned"), held.get("sampled")
+        is_kept = thinned is not None and _is_in_turn(item, thinned, held, samples)
         is_left = not is_kept and (thinned is not None or sampled is not None)
-        if is_left and sampled is not None and not _is_in_turn(item, sampled, samples):
+        if is_left and sampled and not _is_in_turn(item, sampled, held, samples):
             item.add_marker(pytest.mark.nightly)
-        if is_left or item.get_closest_marker("nightly"):
+        if is_left or "nightly" in held:
             item.add_marker(pytest.mark.slow)
     return [
         f"{test}: {name}" for test, sample in samples.items() for name in sample.uneven()
     ]
+
+
+def closest_markers(item: pytest.Item) -> dict[str, pytest.Mark]:
+    """What `get_closest_marker` finds by each name: one walk up to the session, for thousands of tests."""
+    found: dict[str, pytest.Mark] = {}
+    for mark in item.iter_markers():
+        found.setdefault(mark.name, mark)
+    return found
 
 
 class Sample:
@@ -78,11 +85,15 @@ def _count(cases: Sequence[Mapping[str, Hashable]], name: str) -> int:
     return len({values.get(name) for values in cases})
 
 
-def _is_in_turn(item: pytest.Item, every: pytest.Mark, samples: dict[str, Sample]) -> bool:
+def _is_in_turn(
+    item: pytest.Item,
+    every: pytest.Mark,
+    held: Mapping[str, pytest.Mark],
+    samples: dict[str, Sample],
+) -> bool:
     key = f"{item.nodeid.partition('[')[0]} {every.name}({every.args[0]})"
     later = ("slow", "nightly") if every.name == "thinned" else ("nightly",)
-    is_left = any(item.get_closest_marker(name) for name in later)
-    values = None if is_left else _values(item)
+    values = None if any(name in held for name in later) else _values(item)
     return samples.setdefault(key, Sample(every.args[0])).takes(values)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -85,6 +85,9 @@ class _Case:
     def __init__(self, name: str, marks: Sequence[pytest.MarkDecorator]) -> None:
         self.nodeid = name
         self.marks = [mark.mark for mark in marks]
+
+    def iter_markers(self) -> Iterator[pytest.Mark]:
+        return iter(self.marks)
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
         return next((mark for mark in self.marks if mark.name == name), None)
