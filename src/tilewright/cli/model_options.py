@@ -20,7 +20,12 @@ from tilewright.base.file_kinds import is_artifact_name
 from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
 from tilewright.cli.codegen_options import NO_CODEGENS, CodegenOptions, codegen_options
-from tilewright.cli.library_model import LibraryModel, is_library
+from tilewright.cli.library_model import (
+    LibraryModel,
+    MachineFunction,
+    is_library,
+    library_model,
+)
 from tilewright.cli.option_groups import FILE, NUMBER, OptionGroup, option
 from tilewright.cli.options import THREADS
 
@@ -48,7 +53,9 @@ class _Size(click.ParamType[int]):
 Sources = Callable[[], Mapping[str, str]]
 MODEL_SUFFIXES: Final = (".onnx", ".mlir", ".mlirbc", ".stablehlo", ".gguf")
 """What front ends read, named here so that looking at an artifact imports none of them."""
-_OF_LIBRARIES: Final = ("model", "modules", "codegens", "threads", "trusted_keys")
+_OF_LIBRARIES: Final = (
+    "model", "modules", "codegens", "threads", "trusted_keys", "function",
+)  # fmt: skip
 _SPELLED: Final = {"plugins": "executable_plugin"}
 
 
@@ -121,10 +128,10 @@ class ModelOptions:
         """
         return self.opened().session
 
-    def open_library(self) -> LibraryModel:
+    def open_library(self) -> LibraryModel | MachineFunction:
         """Load the model of a library.
 
-        Raises: InputError for options that a library does not take; as `LibraryModel`.
+        Raises: InputError for options that a library does not take; as `library_model`.
         """
         given = [
             f"--{_SPELLED.get(field.name, field.name).replace('_', '-')}"
@@ -137,7 +144,12 @@ class ModelOptions:
             raise InputError(f"{given[0]} is not for libraries", location=self.path)
         self._refuse_codegens("a library")
         self.codegens.import_modules()
-        return LibraryModel(self.path, threads=self.threads, trusted_keys=self.trusted_keys)
+        return library_model(
+            self.path,
+            function=self.function,
+            threads=self.threads,
+            trusted_keys=self.trusted_keys,
+        )
 
     def _refuse_codegens(self, problem: str) -> None:
         """Raise UserError where generators are chosen for something that was compiled before."""

@@ -159,7 +159,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     dims: tuple[str, ...],
     limit: int,
 ) -> None:
-    """Run MODEL (.vmfb, .onnx, .mlir, or a library: .so .o .a .tar .c) once.
+    """Run MODEL (.vmfb, .onnx, .mlir, or a library, ours or TVM's: .so .o .a .tar .c) once.
 
     A StableHLO module that checks itself (.mlir, or a .vmfb of one) exits with 1 where a check fails.
 
@@ -176,10 +176,18 @@ def command(  # noqa: PLR0913 - one parameter per option
     checks: tuple[Check, ...] = ()
     if is_library(options.path):
         session = options.open_library()
+        knows_types = session.knows_types
     else:
         opened = options.opened()
-        session, checks = opened.session, opened.checks
-    check_output_names(outputs, session.executor.output_names)
+        session, checks, knows_types = opened.session, opened.checks, True
+    if knows_types:
+        check_output_names(outputs, session.executor.output_names)
+    elif use_random:
+        raise UserError(
+            "a library of TVM does not say what its inputs are, --random cannot make them up",
+            location=options.path,
+            hint=f"inputs: {', '.join(session.input_names)}",
+        )
     try:
         if use_random:
             arrays = random_inputs(session.inputs, parse_dims(dims))
@@ -193,6 +201,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         raise InputError(error.message, location=error.location, hint=hint) from error
     results = result if isinstance(result, tuple) else (result,)
     names = session.executor.output_names
+    check_output_names(outputs, names)
     compared = {i for check in checks for i in (check.actual, check.expected)}
     shown = [i for i in range(len(results)) if outputs or i not in compared]
     for line in write_results(

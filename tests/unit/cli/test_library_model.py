@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tilewright as tw
 from fakes import small_models
 from fakes.command_line import tilewright
+from fakes.native_kernel import needs_x86
 from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "libraries"
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +51,60 @@ def test_an_option_that_a_library_does_not_take_is_an_error(library: Path) -> No
     done = tilewright("run", library, "--engine=vm", "--random")
     assert done.code == 1
     assert "--engine is not for libraries" in done.err
+
+
+@pytest.fixture
+def library_of_tvm(tmp_path: Path) -> Path:
+    """relu(x @ w), compiled by TVM 0.27 for Linux on x86-64."""
+    path = tmp_path / "mlp.so"
+    path.write_bytes(lzma.decompress((GOLDEN / "tvm_0_27_mlp.so.xz").read_bytes()))
+    return path
+
+
+@needs_x86
+def test_run_calls_a_function_of_a_library_of_tvm(
+    library_of_tvm: Path, tmp_path: Path
+) -> None:
+    words = ("--input=w=8x4xf32=2", "--input=x=2x8xf32=1")
+    printed = tilewright("run", library_of_tvm, *words)
+    assert printed.out == "result[0]: hal.buffer_view\n2x4xf32=[16 16 16 16][16 16 16 16]\n"
+    place = tmp_path / "y.npy"
+    written = tilewright(
+        "run", library_of_tvm, "--function=main", *words, f"--output=result_0=@{place}"
+    )
+    assert written.code == 0, written.err
+    np.testing.assert_array_equal(np.load(place), np.full((2, 4), 16, np.float32))
+    assert "input w of main" in tilewright("inspect", library_of_tvm).out
+
+
+@needs_x86
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--random",), "does not say what its inputs are"),
+        ((), "expected 2 (x, w)"),
+        (("--function=nope",), "has no function 'nope'"),
+        (("--threads=1",), "--threads is not for TVM's libraries"),
+        (("--input=2x7xf32=1", "--input=8x4xf32=2"), "size 7 on axis 1, expected 8"),
+        (
+            ("--input=2x8xf32=1", "--input=8x4xf32=2", "--output=z=@z.npy"),
+            "no output 'z'",
+        ),
+    ],
+    ids=["random", "no inputs", "function", "threads", "size", "output"],
+)
+def test_what_a_library_of_tvm_does_not_take_is_said(
+    words: tuple[str, ...], said: str, library_of_tvm: Path
+) -> None:
+    done = tilewright("run", library_of_tvm, *words)
+    assert done.code == 1
+    assert said in done.err.replace("\n", " ")
+
+
+def test_a_function_of_a_library_of_ours_is_not_chosen(library: Path) -> None:
+    done = tilewright("run", library, "--function=main", "--random")
+    assert done.code == 1
+    assert "--function is not for libraries of Tilewright" in done.err
 
 
 def test_inspect_shows_modules_functions_and_signature(library: Path) -> None:
