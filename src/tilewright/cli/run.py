@@ -29,8 +29,10 @@ from tilewright.formats.tensor_text import (
 )
 
 if TYPE_CHECKING:
+    from tilewright.cli.library_model import LibraryModel, MachineFunction
     from tilewright.formats.output_checks import Check
     from tilewright.runtime.hal.driver import DeviceInfo
+    from tilewright.runtime.session import Session
 
 
 def _listing(name: str, listed: str, description: str) -> Callable[[Command], Command]:
@@ -173,21 +175,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     check_outputs(
         places_of(outputs), [*options.files, *files_of(inputs), *files_of(expected)]
     )
-    checks: tuple[Check, ...] = ()
-    if is_library(options.path):
-        session = options.open_library()
-        knows_types = session.knows_types
-    else:
-        opened = options.opened()
-        session, checks, knows_types = opened.session, opened.checks, True
-    if knows_types:
-        check_output_names(outputs, session.executor.output_names)
-    elif use_random:
-        raise UserError(
-            "a library of TVM does not say what its inputs are, --random cannot make them up",
-            location=options.path,
-            hint=f"inputs: {', '.join(session.input_names)}",
-        )
+    session, checks = _opened(options, outputs, use_random=use_random)
     try:
         if use_random:
             arrays = random_inputs(session.inputs, parse_dims(dims))
@@ -210,6 +198,26 @@ def command(  # noqa: PLR0913 - one parameter per option
         out.print(line, soft_wrap=True)
     _run_checks(checks, results)
     _check(results, expected, rtol=rtol, atol=atol)
+
+
+def _opened(
+    options: ModelOptions, outputs: Sequence[str], *, use_random: bool
+) -> tuple[Session | LibraryModel | MachineFunction, tuple[Check, ...]]:
+    """What is called, and the checks that it makes.  Raises: UserError for words that do not fit it."""
+    if not is_library(options.path):
+        opened = options.opened()
+        check_output_names(outputs, opened.session.executor.output_names)
+        return opened.session, opened.checks
+    model = options.open_library()
+    if model.knows_types:
+        check_output_names(outputs, model.output_names)
+    elif use_random:
+        raise UserError(
+            "a library of TVM does not say what its inputs are, --random cannot make them up",
+            location=options.path,
+            hint=f"inputs: {', '.join(model.input_names)}",
+        )
+    return model, ()
 
 
 def _run_checks(checks: Sequence[Check], results: Sequence[Array]) -> None:

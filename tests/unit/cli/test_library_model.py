@@ -18,7 +18,6 @@ from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
 
-
 GOLDEN = Path(__file__).parents[2] / "golden" / "libraries"
 
 
