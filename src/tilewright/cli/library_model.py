@@ -44,9 +44,6 @@ class LibraryModel:
         self.inputs: tuple[TensorSpec, ...] = tuple(self._graph.program.inputs)
         self.outputs: tuple[TensorSpec, ...] = tuple(self._graph.program.outputs)
 
-    knows_types: Final = True
-    """Whether it says what its inputs and outputs are."""
-
     @property
     def executor(self) -> LibraryModel:
         """What has the names, as of a session."""
@@ -79,7 +76,6 @@ class MachineFunction:
     Raises: InputError for a function that is not there.
     """
 
-    knows_types: Final = False
     inputs: Final[tuple[TensorSpec, ...]] = ()
 
     def __init__(self, module: Module, function: str) -> None:
@@ -111,7 +107,7 @@ def _leaves(value: object) -> Iterator[Any]:
     from tilewright.runtime.packed.machine_module import is_tuple
 
     if is_tuple(value):
-        for part in value:
+        for part in cast("Sequence[object]", value):
             yield from _leaves(part)
     elif hasattr(value, "__dlpack__"):
         yield np.from_dlpack(cast("Any", value))
@@ -182,7 +178,7 @@ def _signature(path: str | Path) -> Sequence[str]:
         model = library_model(str(path))
     except InputError:
         return ()
-    if not model.knows_types:
+    if isinstance(model, MachineFunction):
         return [f"input {name} of main" for name in model.input_names]
     return [
         *(f"input {spec}" for spec in model.inputs),

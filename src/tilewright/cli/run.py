@@ -11,7 +11,7 @@ from tilewright.api.model_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.base.text import plural
 from tilewright.cli.display import err, example, labelled, out
-from tilewright.cli.library_model import is_library
+from tilewright.cli.library_model import MachineFunction, is_library
 from tilewright.cli.model_options import ModelOptions, model_options
 from tilewright.cli.option_groups import NUMBER, OptionGroup, Verb, option
 from tilewright.cli.options import Command, given_inputs, parse_dims
@@ -29,7 +29,7 @@ from tilewright.formats.tensor_text import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.cli.library_model import LibraryModel, MachineFunction
+    from tilewright.cli.library_model import LibraryModel
     from tilewright.formats.output_checks import Check
     from tilewright.runtime.hal.driver import DeviceInfo
     from tilewright.runtime.session import Session
@@ -209,7 +209,7 @@ def _opened(
         check_output_names(outputs, opened.session.executor.output_names)
         return opened.session, opened.checks
     model = options.open_library()
-    if model.knows_types:
+    if not isinstance(model, MachineFunction):
         check_output_names(outputs, model.output_names)
     elif use_random:
         raise UserError(
