@@ -24,6 +24,7 @@ import random
 import struct
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,16 +34,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from fakes import graphs_of_tvm as graphs
-from fakes import parameter_files
+from fakes import language_models, parameter_files
 from fakes.kernel_image import kernel_image
 from fakes.plans import calling_plan, dynamic_plan, static_plan
 from fakes.relax_executables import stored_executables
 from fuzz.harness import FindingError, Outcome, add_options, report, run_range
+from tilewright.api.language.cache import Cache
+from tilewright.api.language.cache import _checksum as prompt_checksum
+from tilewright.api.language.tokenizer import Tokenizer
+from tilewright.base import dtypes
 from tilewright.base.errors import InternalError, TilewrightError
+from tilewright.compiler.frontends.gguf.hyperparameters import read_hyperparameters
+from tilewright.compiler.frontends.stablehlo.artifact import read_artifact
 from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
 from tilewright.formats.elf import join_images, parse_image, select_image
 from tilewright.formats.elf.objects import parse_object
 from tilewright.formats.elf.shared_library import read_shared_library
+from tilewright.formats.gguf import read_gguf
 from tilewright.formats.graph_json import read_graph, write_graph
 from tilewright.formats.library_blob import (
     LibraryBlob,
@@ -51,11 +59,18 @@ from tilewright.formats.library_blob import (
     read_legacy_blob,
     write_blob,
 )
-from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
+from tilewright.formats.parameters import (
+    SplatEntry,
+    StoredEntry,
+    read_arrays,
+    read_parameters,
+    write_safetensors,
+)
 from tilewright.formats.plan import from_json, to_json
 from tilewright.formats.relax_executable import format_executable, read_relax_executable
 from tilewright.formats.signature import split_signatures
 from tilewright.formats.tar import read_tar
+from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.vmfb import read_archive
 from tilewright.runtime.library.c_module import CSourceModule, load_c_module
 from tilewright.runtime.loaders.trusted_keys import TrustedKeys
@@ -297,7 +312,62 @@ def _read_signed(data: bytes) -> None:
         raise InternalError("a file that was changed has a valid signature")
 
 
+def _language_models() -> tuple[bytes, ...]:
+    plain = language_models.speaking_form(kinds={"weight": "Q4_1"})
+    return (plain.data(), language_models.speaking_form(experts=4, inner=64).data())
+
+
+def _read_language_model(data: bytes) -> None:
+    """All that its metadata says: sizes, tokens, merges; not a graph, which takes as long as its layers are many."""
+    file = read_gguf(data, "model.gguf")
+    read_hyperparameters(file)
+    tokenizer = Tokenizer.of(file)
+    tokenizer.decode(tokenizer.encode("the and é<|end|>"))
+
+
+def _portable_artifacts() -> tuple[bytes, ...]:
+    folder = ARCHIVES.parent / "stablehlo"
+    return tuple(path.read_bytes() for path in sorted(folder.glob("*.mlirbc")))
+
+
+@functools.cache
+def _prompt_cache() -> Cache:
+    shape = (1, 2, 16, 4)
+    specs = [TensorSpec(f"{kind}_0", dtypes.f32, shape) for kind in ("key", "value")]
+    return Cache([*specs, TensorSpec("state", dtypes.f32, (3, 5))], 16, b"digest")
+
+
+def _prompts() -> tuple[bytes, ...]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prompt.safetensors"
+        cache = _prompt_cache()
+        cache.advance([5, 6, 7], 4)
+        cache.save(path)
+        return (path.read_bytes(),)
+
+
+def _read_prompt(data: bytes) -> None:
+    """As it is, and then, where it can be read, with its checksum mended."""
+    cache = _prompt_cache()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prompt.safetensors"
+        path.write_bytes(data)
+        try:
+            cache.load(path)
+        except TilewrightError:
+            arrays = dict(read_arrays(data, "prompt"))
+            arrays.pop("checksum", None)
+            with path.open("wb") as file:
+                write_safetensors(file, {**arrays, "checksum": prompt_checksum(arrays)})
+            cache.load(path)
+    assert len(cache.tokens) <= cache.room
+    cache.keep([5, 6, 9])
+
+
 FORMATS: Mapping[str, Format] = {
+    "languagemodel": Format(_language_models, _read_language_model),
+    "mlirbc": Format(_portable_artifacts, lambda data: read_artifact(data, "model.mlirbc")),
+    "prompt": Format(_prompts, _read_prompt),
     "signature": Format(_signed_files, _read_signed),
     "library": Format(_libraries, _read_library),
     "tar": Format(_tars, _with_checksums(_read_tar)),
