@@ -8,7 +8,7 @@ it is, is an answer as well, or else ends the connection.
 
 Not here: what is answered.  Called by the server of language models and by the explorer's.
 
-Source: RFC 9112, sections 2.2 (bare CR), 5.1 (no space before a colon) and 5.2 (folding); RFC 9110, sections 10.2.3
+Source: RFC 9112, sections 2.2 (bare CR), 3.2.2 (a whole URI as the target), 5.1 (no space before a colon) and 5.2 (folding); RFC 9110, sections 10.2.3
 (Retry-After) and 15.6.4 (503); RFC 6585, section 5 (431).
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import io
+import re
 import socket
 import socketserver
 import threading
@@ -45,6 +46,7 @@ SHARED_BYTES: Final = 64 << 20
 _PIECE_BYTES: Final = 1 << 18
 _BODY_BYTES_PER_SECOND: Final = 1 << 16  # at least
 _FULL_SECONDS: Final = 0.05  # that nobody is accepted where the system has no room
+_WHOLE_TARGET: Final = re.compile(r"https?://(?P<host>[^/?]*)(?P<rest>.*)", re.IGNORECASE)
 _NO_MEMORY: Final = "there is not enough memory for this"
 
 
@@ -200,7 +202,18 @@ class HttpHandler(BaseHTTPRequestHandler):
         if self.headers.defects or is_folded or not self._lines.is_plain:
             self.send_error(HTTPStatus.BAD_REQUEST, "the headers are damaged")
             return False
+        self._take_origin()
         return True
+
+    def _take_origin(self) -> None:
+        """Leave of a target that is a whole URI what other requests have; the host that it names is the one that counts."""
+        whole = _WHOLE_TARGET.fullmatch(self.path)
+        if whole is not None and len(self.headers.get_all("Host", ())) <= 1:
+            del self.headers["Host"]
+            self.headers["Host"] = whole["host"]
+            self.path = (
+                whole["rest"] if whole["rest"].startswith("/") else "/" + whole["rest"]
+            )
 
     def handle_expect_100(self) -> bool:
         """Let the client wait until the body is read: what the head decides is answered without one."""

@@ -296,3 +296,39 @@ def test_a_client_that_waits_is_told_to_go_on_where_its_body_is_read(
         rest = b"".join(iter(lambda: held.recv(4096), b""))
     assert rest.endswith(b"well")
     assert rest.count(b"HTTP/1.1 ") == is_read
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "host"),
+    [
+        ("http://localhost/health", "/health", "localhost"),
+        ("HTTP://localhost:80/a?b=http://c/d", "/a?b=http://c/d", "localhost:80"),
+        ("https://evil.example", "/", "evil.example"),
+        ("http://localhost?a", "/?a", "localhost"),
+        ("/http://other/", "/http://other/", "named.example"),
+    ],
+)
+def test_a_whole_uri_is_a_target_and_names_the_host(
+    target: str, path: str, host: str, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(handler: HttpHandler) -> None:
+        assert isinstance(handler, Handler)
+        handler.close_connection = True
+        handler.tell(HTTPStatus.OK, f"{handler.path} {handler.headers.get_all('Host')}")
+
+    monkeypatch.setattr(Handler, "work", staticmethod(tell))
+    head = f"GET {target} HTTP/1.1\r\nHost: named.example\r\n\r\n"
+    assert exchange(server, head.encode()).endswith(f"{path} ['{host}']".encode())
+
+
+def test_two_hosts_stay_two_beside_a_whole_uri(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(handler: HttpHandler) -> None:
+        assert isinstance(handler, Handler)
+        handler.close_connection = True
+        handler.tell(HTTPStatus.OK, f"{handler.headers.get_all('Host')}")
+
+    monkeypatch.setattr(Handler, "work", staticmethod(tell))
+    head = b"GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n"
+    assert exchange(server, head).endswith(b"['localhost', 'evil']")

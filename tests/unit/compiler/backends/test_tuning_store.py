@@ -387,6 +387,25 @@ def test_a_store_that_the_user_names_and_that_cannot_be_read_is_refused(
     assert caught.value.location == path
 
 
+@pytest.mark.parametrize(
+    "code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR_WRITE]
+)
+def test_a_disk_without_room_is_not_told_as_a_damaged_file(
+    code: int, store: TuningStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = code
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    with pytest.raises(UserError, match="disk is full") as caught:
+        store.note_tried("key", {"d": 1.0})
+    assert caught.value.hint is not None
+    assert "make room" in caught.value.hint
+    assert "damaged" not in caught.value.hint
+
+
 def _as_a_killed_tuner_leaves_it(path: Path, mode: str) -> None:
     """A copy of a store whose last change was not finished ("delete"), or not yet moved into the file ("wal")."""
     left = TuningStore(path.with_name("left.sqlite"))
