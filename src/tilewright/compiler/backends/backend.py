@@ -184,7 +184,7 @@ class Backend(Protocol):
         cache: CompilationCache | None = None,
         progress: Progress | None = None,
     ) -> tuple[CompiledKernel, ...]:
-        """Code for every scheduled kernel; equal ones are made once.
+        """Code for every scheduled kernel; equal ones share it.
 
         Args:
             kernels: each is asked for when the one before has gone through its stages, or to another process

@@ -103,9 +103,11 @@ class _Run:
         data = handover.packed(kernel, self.target, self.cache) if is_given else None
         if data is None:
             self.want(place, write(kernel))
-            return
-        taker = partial(self._take, place, partial(write, kernel))
-        self._submit(kernel.name, "kernel", data, taker)
+        else:
+            taker = partial(self._take, place, partial(write, kernel))
+            self._submit(kernel.name, "kernel", data, taker)
+        # Not where work is submitted: what is put away may submit more, each inside of the one before.
+        self._collect(block=False)
 
     def want(self, place: int, module: KernelModule) -> None:
         """Ask for the object of a module."""
@@ -140,7 +142,6 @@ class _Run:
         )
         self.under_way += 1
         _submit(task, self.jobs if self.is_large else 1)
-        self._collect(block=False)
 
     def _collect(self, *, block: bool) -> None:
         while self.under_way:
@@ -246,7 +247,9 @@ def compile_kernels(
     progress: Progress | None = None,
     options: Options | None = None,
 ) -> tuple[CompiledKernel, ...]:
-    """Object code for every scheduled kernel, equal ones compiled once.
+    """Object code for every scheduled kernel; those whose IR is equal have one object.
+
+    Such IR is compiled once, unless workers that write it have it at the same time, or there is no cache to tell them.
 
     Args:
         kernels: scheduled; workers have the first while further ones are made.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Unary,
 )
+from tilewright.compiler.printers.llvm_text.module import KernelModule
 from tilewright.formats.elf import parse_image
 from tilewright.formats.executable import QUERY_FUNCTION
 
@@ -225,6 +227,33 @@ def test_what_a_worker_cannot_write_is_written_or_fails_here(monkeypatch):
         assert made.object_bytes
     finally:
         pool.stop()
+
+
+def test_what_no_worker_can_write_is_written_one_after_the_other(monkeypatch):
+    """Each inside of the one before, many such answers at once were too deep for Python."""
+    monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", -1.0)
+    kernels = [scaled(f"k{n}", n) for n in range(9)]
+    held: list[pool.Task] = []
+    depths: list[int] = []
+
+    def submit(task: pool.Task, _: int) -> None:
+        if task.product == "object":
+            task.done(b"object", 0.1)
+            return
+        held.append(task)
+        if len(held) == len(kernels):
+            for each in held:
+                each.done(handover.answer(b"no kernel", each.settings), 0.0)
+
+    def write(kernel: Kernel) -> KernelModule:
+        depths.append(len(inspect.stack(0)))
+        return stages.write_kernel(kernel, HOST)
+
+    monkeypatch.setattr(compile_module, "_submit", submit)
+    made = compile_module.compile_kernels(kernels, write, HOST, jobs=2)
+    assert [k.name for k in made] == [k.name for k in kernels]
+    assert len(depths) == len(kernels)
+    assert len(set(depths)) == 1
 
 
 def test_without_threads_for_workers_the_work_is_done_here(monkeypatch):
