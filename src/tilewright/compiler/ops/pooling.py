@@ -56,7 +56,7 @@ _WINDOW: Final[tuple[AttributeSpec, ...]] = (
     attr("ceil_mode", "bool", default=False),
     attr("layout", "string", "NCHW"),
 )
-_FEW_TAPS: Final = 16
+FEW_TAPS: Final = 16
 """Taps along an axis up to which all are taken, though an input of open size may have fewer elements there."""
 _POOL: Final = Trait.PURE | Trait.REDUCTION
 
@@ -105,7 +105,7 @@ class _Window:
         steps as the input has elements.  Few taps are all taken, since their number is known.
         """
         kernel, step = self.kernel[i], self.dilations[i]
-        if kernel <= _FEW_TAPS or isinstance(self.sizes[i], int) or self.covered(i):
+        if kernel <= FEW_TAPS or isinstance(self.sizes[i], int) or self.covered(i):
             return 0, kernel
         # The first window begins farthest in front of the input, the last one farthest behind.
         before = self.begin[i] - (self.counts[i] - 1) * self.strides[i]

@@ -18,6 +18,7 @@ from tilewright.base.dtypes import HALVES, f32
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.pooling import FEW_TAPS
 from tilewright.compiler.ops.shapes import spatial_axes, window_count, window_steps
 from tilewright.compiler.passes import Emitter, Rewrites, given, need
 from tilewright.compiler.transforms.matching import fixed
@@ -32,8 +33,6 @@ _PICKED: Final = 3
 
 _SHORT: Final = 6
 """Elements up to which rows of windows are picked out of vectors, or fill none."""
-_COUNTED: Final = 16
-"""Taps along an axis up to which a window that may stick out of an open picture has them all."""
 
 
 @final
@@ -211,7 +210,7 @@ def _may_be_one(node: Node, sides: Sequence[_Side]) -> bool:
     return (
         node.word("layout") == "NCHW"
         and not isinstance(sides[-1].count, int)
-        and _SHORT < sides[-1].kernel <= _COUNTED
+        and _SHORT < sides[-1].kernel <= FEW_TAPS
         and all(side.stride >= side.kernel for side in sides)
     )
 
