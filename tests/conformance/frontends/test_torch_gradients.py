@@ -270,6 +270,15 @@ def test_an_interrupted_export_leaves_no_transform_open() -> None:
     assert stack.get_dynamic_layer_stack_depth() == 0
 
 
+def test_an_error_that_is_its_own_cause_ends_an_export() -> None:
+    def fails(x: Any) -> Any:
+        error = ValueError("no numbers")
+        raise error from error
+
+    with pytest.raises(ModelError, match="no numbers"):
+        load(Captured(module_of(fails), args=(torch.randn(2),)))
+
+
 WHOLE = {
     "linear": lambda x: f.linear(x, torch.ones(3, 6)),
     "softmax": lambda x: x.softmax(-1),

@@ -112,9 +112,8 @@ def ended_transforms() -> Generator[None]:
             yield
         except BaseException as error:  # Ctrl-C, too
             stack.pop_dynamic_layer_stack_and_undo_to_depth(depth)
-            if (
-                level < 0
-            ):  # Torch has one level of derivatives along a direction; its core may hold what Python has left.
+            # Torch has one level of derivatives along a direction; its core may hold what Python has left.
+            if level < 0:
                 with contextlib.suppress(RuntimeError):
                     core._exit_dual_level(level=0)
                 forward._current_level = level
@@ -125,12 +124,14 @@ def ended_transforms() -> Generator[None]:
 def _let_go(error: BaseException) -> None:
     """Let frames of torch go whose locals switch its dispatcher back when they die: that would be out of turn later."""
     each: BaseException | None = error
-    while each is not None:
+    met: list[BaseException] = []
+    while each is not None and not any(each is other for other in met):
+        met.append(each)  # `raise error from error` makes it its own cause
         for frame, _ in traceback.walk_tb(each.__traceback__):
             if not is_of_module(frame.f_code.co_filename):
                 with contextlib.suppress(RuntimeError):  # it runs
                     frame.clear()
-        each = each.__cause__ or each.__context__
+        each = each.__cause__ if each.__cause__ is not None else each.__context__
 
 
 @contextlib.contextmanager
