@@ -44,7 +44,7 @@ _PRIMARY: Final = 0xFF
 """Of an error code of SQLite: its kind."""
 _IN_USE: Final = (5, 6)
 """SQLITE_BUSY, SQLITE_LOCKED."""
-_NO_ROOM: Final = (8, 10, 13)
+_NOT_WRITTEN: Final = (8, 10, 13)
 """SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL."""
 _LOCKED: Final = "begin immediate"
 _READ_WAIT_S: Final = 2.0
@@ -265,8 +265,8 @@ class TuningStore:
         code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
         if code in _IN_USE:
             reason, hint = "another process uses it", "try again when that has ended"
-        elif code in _NO_ROOM:
-            hint = "make room where it lies, or name another file (--store, --tuning-store)"
+        elif code in _NOT_WRITTEN:
+            hint = "make room where it lies, let it be written, or name another file (--store, --tuning-store)"
         elif isinstance(error, OSError):
             reason = error.strerror or error
         return UserError(

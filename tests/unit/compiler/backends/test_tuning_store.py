@@ -403,6 +403,7 @@ def test_a_disk_without_room_is_not_told_as_a_damaged_file(
         store.note_tried("key", {"d": 1.0})
     assert caught.value.hint is not None
     assert "make room" in caught.value.hint
+    assert "let it be written" in caught.value.hint, "it may be read-only"
     assert "damaged" not in caught.value.hint
 
 
