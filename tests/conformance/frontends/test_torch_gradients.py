@@ -279,6 +279,11 @@ def test_an_error_that_is_its_own_cause_ends_an_export() -> None:
         load(Captured(module_of(fails), args=(torch.randn(2),)))
 
 
+def square(x: Any) -> Any:
+    """Matrices that are not symmetric and have an inverse."""
+    return x[..., :4, :4] + 3 * torch.eye(4)
+
+
 WHOLE = {
     "linear": lambda x: f.linear(x, torch.ones(3, 6)),
     "softmax": lambda x: x.softmax(-1),
@@ -287,6 +292,12 @@ WHOLE = {
     "padded": lambda x: f.pad(x, (1, 1), mode="reflect"),
     "silu": f.silu,
     "mish": f.mish,
+    "gated": lambda x: f.glu(x, -1) * f.glu(x, 1).sum(),
+    "gradient of gated": func.grad(lambda x: f.glu(x, 1).sin().sum()),
+    "inverse": lambda x: torch.linalg.inv(square(x)),
+    "cholesky": lambda x: torch.linalg.cholesky(square(x) @ square(x).mT),
+    "factors": lambda x: torch.linalg.qr(square(x))[1],
+    "eigenvalues": lambda x: torch.linalg.eigvalsh(square(x) @ square(x).mT),
 }  # fmt: skip
 """Operators that torch defines as compositions and keeps whole where a program is traced again."""
 
@@ -319,6 +330,26 @@ class Slope(nn.Module):
 @pytest.mark.parametrize("function", [f.silu, f.mish])
 def test_gradients_of_gates_are_operators_of_the_program(function: Any) -> None:
     same(Slope(function), torch.tensor([-100.0, -3.0, -0.0, 0.5, 20.0, 90.0]))
+
+
+DETERMINANTS = {
+    "det": torch.linalg.det,
+    "slogdet": lambda x: torch.linalg.slogdet(x)[1],
+    "slogdet of turned": lambda x: torch.linalg.slogdet(x.mT)[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DETERMINANTS)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_derivatives_of_determinants_have_the_factors_that_torch_has(
+    name: str, is_turned: bool
+) -> None:
+    """Torch factors the transposed matrix where rows lie one behind the other; its derivatives know that."""
+    x, along = square(torch.randn(2, 4, 4)), torch.randn(2, 4, 4)
+    x = x.mT if is_turned else x
+    same(Slope(DETERMINANTS[name]), x)
+    same(module_of(lambda x, t: func.jvp(DETERMINANTS[name], (x,), (t,))), x, along)
+    same(module_of(lambda x: func.grad(lambda x: DETERMINANTS[name](x).sum())(x) * 2), x)
 
 
 def test_a_gradient_by_a_tensor_that_is_no_parameter() -> None:

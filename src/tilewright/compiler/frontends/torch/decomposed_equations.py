@@ -109,13 +109,23 @@ def _diagonal_product(packed: Held, pivots: Held) -> Held:
     return packed.diagonal(0, -2, -1).prod(-1) * _sign_of(pivots, packed.dtype)
 
 
+def _factors(x: Held) -> tuple[Held, Held]:
+    """What a determinant is made of: of the transposed matrix where a real one lies row by row.
+
+    So does torch, and derivatives, which it traces before this, solve equations with what it has.
+    """
+    has_rows = x.is_contiguous() and not x.is_complex()
+    packed, pivots, _ = _torch().linalg.lu_factor_ex(x.mT if has_rows else x)
+    return packed, pivots
+
+
 def _det(x: Held) -> tuple[Held, Held, Held]:
-    packed, pivots, _ = _torch().linalg.lu_factor_ex(x)
+    packed, pivots = _factors(x)
     return _diagonal_product(packed, pivots), packed, pivots
 
 
 def _slogdet(x: Held) -> tuple[Held, Held, Held, Held]:
-    packed, pivots, _ = _torch().linalg.lu_factor_ex(x)
+    packed, pivots = _factors(x)
     diagonal = packed.diagonal(0, -2, -1)
     sign = diagonal.sgn().prod(-1) * _sign_of(pivots, packed.dtype)
     return sign, diagonal.abs().log().sum(-1), packed, pivots

@@ -259,6 +259,41 @@ def _of_masked_scatter(gradient: Held, mask: Held, sizes: Sequence[int]) -> Held
     return found[:count].reshape(sizes)
 
 
+# --- along directions ---------------------------------------------------------------------------
+
+
+def _along_gated(gated: Held, x: Held, along: Held, dim: int) -> Held:
+    """Of one half of x times the sigmoid of the other half."""
+    _, gate = x.chunk(2, dim)
+    first, second = along.chunk(2, dim)
+    gate = gate.sigmoid()
+    return first * gate + gated * (second - gate * second)
+
+
+def _along_gradient_of_gated(
+    of_x: Held, of_gated: Held, x: Held, along_of_gated: Held, along: Held, dim: int
+) -> Held:
+    del of_x
+    value, gate = x.chunk(2, dim)
+    first, second = along.chunk(2, dim)
+    gate = gate.sigmoid()
+    slope = gate * (1 - gate)
+    steeper = slope * second
+    outer = along_of_gated * value + of_gated * first
+    return _torch().cat(
+        [
+            along_of_gated * gate + of_gated * steeper,
+            outer * slope + of_gated * value * (1 - 2 * gate) * steeper,
+        ],
+        dim,
+    )
+
+
+def _zeros_like_all_of(x: Held, other: Held, *, self_num_batch_dims: int = 0) -> Held:
+    """What nothing is known along: zeros of the other tensor's kind and, in front, of the first axes of this one."""
+    return other.new_zeros((*x.shape[:self_num_batch_dims], *other.shape))
+
+
 # --- distances and attention --------------------------------------------------------------------
 
 
@@ -305,6 +340,7 @@ OWN: Final[dict[str, Callable[..., Any]]] = {
     "_adaptive_avg_pool2d_backward": _of_adaptive_average,
     "_adaptive_avg_pool3d_backward": _of_adaptive_average_3d,
     "_cdist_backward": _of_distances,
+    "_new_zeros_with_same_feature_meta": _zeros_like_all_of,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _of_attention,
     "_upsample_nearest_exact2d_backward": _of_nearest_exact,
     "adaptive_max_pool2d_backward": _of_largest_2d,
@@ -312,6 +348,8 @@ OWN: Final[dict[str, Callable[..., Any]]] = {
     "avg_pool2d_backward": _of_average,
     "avg_pool3d_backward": _of_average,
     "convolution_backward": _of_convolution,
+    "glu_backward_jvp": _along_gradient_of_gated,
+    "glu_jvp": _along_gated,
     "masked_scatter_backward": _of_masked_scatter,
     "max_pool3d_with_indices_backward": _of_largest_3d,
     "replication_pad1d_backward": _of_repeated_border,

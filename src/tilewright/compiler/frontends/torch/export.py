@@ -308,8 +308,15 @@ def _is_strided(tensor: Any) -> bool:
 
 
 def _as_function(captured: Captured) -> Captured:
-    model = differentiated(captured.model, captured.positional, captured.kwargs or {})
-    return replace(captured, model=model)
+    """Of tensors of their own: sizes of what views are of have no names where torch makes sure of them."""
+    torch, tree = border.load(), border.load("torch.utils._pytree")
+    args, kwargs = tree.tree_map_only(
+        torch.Tensor,
+        lambda x: x.detach().requires_grad_(x.requires_grad),
+        (captured.positional, captured.kwargs or {}),
+    )
+    model = differentiated(captured.model, args, kwargs)
+    return replace(captured, model=model, args=args, kwargs=kwargs)
 
 
 def _traced(
