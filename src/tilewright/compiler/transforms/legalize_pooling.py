@@ -191,7 +191,7 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
         places = math.prod(min(sides[j].stride, sides[j].kernel) for j in busy if j > i)
         taps = sides[i].kernel * (_PICKED if picked and i == len(sides) - 1 else 1)
         apart += (taps + (_PASS if i != busy[-1] else 0)) * places
-    need(together > apart and not _may_be_one(node, sides))
+    need(together > apart and not _may_be_one(sides))
     value = node.operand()
     dtype = value.type.dtype
     if dtype in HALVES and node.op != "max_pool":
@@ -202,14 +202,13 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     return emit.cast(value, dtype)
 
 
-def _may_be_one(node: Node, sides: Sequence[_Side]) -> bool:
+def _may_be_one(sides: Sequence[_Side]) -> bool:
     """Whether windows share nothing, their rows are vectors, and only a call knows if there is more than one.
 
     Along the last axis alone such a window would have one lane, behind a pass whose rows fill no vector.
     """
     return (
-        node.word("layout") == "NCHW"
-        and not isinstance(sides[-1].count, int)
+        not isinstance(sides[-1].count, int)
         and _SHORT < sides[-1].kernel <= FEW_TAPS
         and all(side.stride >= side.kernel for side in sides)
     )

@@ -107,6 +107,12 @@ def test_windows_of_an_open_picture_that_share_nothing_stay_whole(kernel, stride
     assert found == (kernels or [(kernel, 1), (1, kernel)])
 
 
+def test_windows_that_share_nothing_are_cut_where_it_is_known_that_there_are_several():
+    attributes = "kernel = [7, 7], strides = [7, 7]"
+    graph = run(G, pooling("max_pool", "1, 2, 28, 28", "1, 2, 4, 4", attributes))
+    assert [n.attributes["kernel"] for n in graph.nodes] == [(7, 1), (1, 7)]
+
+
 def test_an_axis_of_open_size_keeps_its_window():
     attributes = 'kernel = [2, 2], layout = "NHWC"'
     graph = run(G, pooling("max_pool", "N, H, 7, 2", "N, H - 1, 6, 2", attributes))
