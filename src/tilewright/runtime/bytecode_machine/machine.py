@@ -268,7 +268,7 @@ class BytecodeMachine:
         if len(plain) != 1:
             raise UserError(
                 f"the module has {len(plain)} functions, say which",
-                hint=f"--function= one of: {', '.join(plain)}",
+                hint=f"function= (of commands: --function=) one of: {', '.join(plain)}",
             )
         return plain[0]
 
