@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import functools
 import importlib.util
+import re
 import shlex
 import shutil
 import sys
@@ -39,6 +40,8 @@ from tilewright.base.output_file import check_output, open_output
 from tilewright.base.record import record
 from tilewright.base.target import Target
 
+_IR_SINCE: Final = 15
+"""The first version of clang whose pointers have one type in LLVM IR."""
 _ZIG_SYSTEMS: Final = {"linux": "linux-gnu", "macos": "macos", "windows": "windows-gnu"}
 TRIPLE_ARCHITECTURES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 """What triples call an architecture, where that is not its name in a `Target`."""
@@ -237,21 +240,24 @@ def find_ir_toolchain() -> Toolchain:
         default = find_toolchain()
     except UserError:
         default = None
-    if default is not None and (default.is_zig or _is_clang(default.command)):
+    if default is not None and (default.is_zig or _takes_ir(default.command)):
         return default
     clang = ("clang",)
-    if shutil.which(clang[0]) is not None and _makes_code_for(clang, machine):
+    is_there = shutil.which(clang[0]) is not None
+    if is_there and _makes_code_for(clang, machine) and _takes_ir(clang):
         return Toolchain(command=clang, arch=machine.arch, os=machine.os)
     if importlib.util.find_spec("ziglang") is None:
         raise UserError(
             "there is no compiler that takes LLVM IR",
-            hint="install clang, or: pip install 'tilewright[cross]'",
+            hint=f"install clang {_IR_SINCE} or later, or: pip install 'tilewright[cross]'",
         )
     return _zig(machine)
 
 
-def _is_clang(words: tuple[str, ...]) -> bool:
-    return "clang" in output_of([*words, "--version"])
+def _takes_ir(words: tuple[str, ...]) -> bool:
+    """Whether a compiler is a clang that reads LLVM IR as it is written today, with pointers of one type."""
+    version = re.search(r"\bclang version (\d+)", output_of([*words, "--version"]))
+    return version is not None and int(version[1]) >= _IR_SINCE
 
 
 def named_toolchain(cc: str) -> Toolchain:

@@ -16,7 +16,12 @@ import pytest
 
 from tilewright.base import knobs
 from tilewright.base.c_compiler.commands import run_all
-from tilewright.base.c_compiler.toolchain import Toolchain, find_toolchain, named_toolchain
+from tilewright.base.c_compiler.toolchain import (
+    Toolchain,
+    find_ir_toolchain,
+    find_toolchain,
+    named_toolchain,
+)
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 
@@ -58,6 +63,34 @@ def test_a_named_compiler_is_passed_over_for_a_machine_that_it_makes_no_code_for
 def test_a_compiler_says_which_machine_it_is_for(fake_compiler: Path) -> None:
     fake_compiler.write_text("#!/bin/sh\necho riscv64-linux-gnu\n")
     assert named_toolchain(str(fake_compiler)).arch == "riscv64"
+
+
+@pytest.mark.parametrize(
+    ("version", "is_taken"),
+    [
+        ("Debian clang version 14.0.6", False),
+        ("Ubuntu clang version 15.0.7", True),
+        ("clang version 20.1.0 (https://github.com/llvm/llvm-project)", True),
+        ("Apple clang version 16.0.0 (clang-1600.0.26.6)", True),
+        ("gcc (Debian 12.2.0-14) 12.2.0", False),
+    ],
+)
+def test_llvm_ir_goes_to_a_compiler_that_knows_pointers_of_one_type(
+    version: str, is_taken: bool, fake_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clang of Debian 12 was taken before Zig's, and refused every pointer."""
+    text = (
+        f"#!/bin/sh\n[ $1 = --version ] && echo '{version}' || echo {HOST.arch}-{HOST.os}\n"
+    )
+    clang = fake_compiler.rename(fake_compiler.with_name("clang"))
+    clang.write_text(text)
+    monkeypatch.setenv("PATH", str(clang.parent), prepend=os.pathsep)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    if is_taken:
+        assert find_ir_toolchain().command == ("clang",)
+        return
+    with pytest.raises(UserError, match="no compiler that takes LLVM IR"):
+        find_ir_toolchain()
 
 
 def test_a_knob_that_names_no_compiler_is_an_error_with_a_hint() -> None:

@@ -112,12 +112,15 @@ def test_llvm_ir_without_a_compiler_for_it_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "seven.ll").write_text(SEVEN_IR.replace("MACHINE", architecture()))
-    monkeypatch.setattr(toolchain, "_is_clang", lambda _: False)
+    monkeypatch.setattr(toolchain, "_takes_ir", lambda _: False)
     monkeypatch.setattr(toolchain.shutil, "which", lambda name: name != "clang" or None)
     monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UserError, match="no compiler that takes LLVM IR") as caught:
         load_module(tmp_path / "seven.ll")
-    assert caught.value.hint == "install clang, or: pip install 'tilewright[cross]'"
+    assert (
+        caught.value.hint
+        == "install clang 15 or later, or: pip install 'tilewright[cross]'"
+    )
 
 
 def test_llvm_ir_for_another_machine_is_refused(tmp_path: Path) -> None:
