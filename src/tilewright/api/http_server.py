@@ -8,8 +8,8 @@ it is, is an answer as well, or else ends the connection.
 
 Not here: what is answered.  Called by the server of language models and by the explorer's.
 
-Source: RFC 9112, sections 2.2 (bare CR), 3.2.2 (a whole URI as the target), 5.1 (no space before a colon) and 5.2 (folding); RFC 9110, sections 10.2.3
-(Retry-After) and 15.6.4 (503); RFC 6585, section 5 (431).
+Source: RFC 9112, sections 2.2 (bare CR), 3.2.2 (a whole URI as the target), 5.1 (no space before a colon) and 5.2
+(folding); RFC 9110, sections 10.2.3 (Retry-After) and 15.6.4 (503); RFC 6585, section 5 (431).
 """
 
 from __future__ import annotations
@@ -211,9 +211,7 @@ class HttpHandler(BaseHTTPRequestHandler):
         if whole is not None and len(self.headers.get_all("Host", ())) <= 1:
             del self.headers["Host"]
             self.headers["Host"] = whole["host"]
-            self.path = (
-                whole["rest"] if whole["rest"].startswith("/") else "/" + whole["rest"]
-            )
+            self.path = "/" + whole["rest"].removeprefix("/")
 
     def handle_expect_100(self) -> bool:
         """Let the client wait until the body is read: what the head decides is answered without one."""

@@ -48,6 +48,12 @@ def well(handler: HttpHandler) -> None:
     handler.tell(HTTPStatus.OK, "well")
 
 
+def tell_target(handler: HttpHandler) -> None:
+    assert isinstance(handler, Handler)
+    handler.close_connection = True
+    handler.tell(HTTPStatus.OK, f"{handler.path} {handler.headers.get_all('Host')}")
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     monkeypatch.setattr(http_server, "CONNECTIONS", 3)
@@ -311,12 +317,7 @@ def test_a_client_that_waits_is_told_to_go_on_where_its_body_is_read(
 def test_a_whole_uri_is_a_target_and_names_the_host(
     target: str, path: str, host: str, server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tell(handler: HttpHandler) -> None:
-        assert isinstance(handler, Handler)
-        handler.close_connection = True
-        handler.tell(HTTPStatus.OK, f"{handler.path} {handler.headers.get_all('Host')}")
-
-    monkeypatch.setattr(Handler, "work", staticmethod(tell))
+    monkeypatch.setattr(Handler, "work", staticmethod(tell_target))
     head = f"GET {target} HTTP/1.1\r\nHost: named.example\r\n\r\n"
     assert exchange(server, head.encode()).endswith(f"{path} ['{host}']".encode())
 
@@ -324,11 +325,6 @@ def test_a_whole_uri_is_a_target_and_names_the_host(
 def test_two_hosts_stay_two_beside_a_whole_uri(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tell(handler: HttpHandler) -> None:
-        assert isinstance(handler, Handler)
-        handler.close_connection = True
-        handler.tell(HTTPStatus.OK, f"{handler.headers.get_all('Host')}")
-
-    monkeypatch.setattr(Handler, "work", staticmethod(tell))
+    monkeypatch.setattr(Handler, "work", staticmethod(tell_target))
     head = b"GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n"
-    assert exchange(server, head).endswith(b"['localhost', 'evil']")
+    assert exchange(server, head).endswith(b"http://localhost/ ['localhost', 'evil']")

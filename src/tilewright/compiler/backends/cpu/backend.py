@@ -13,13 +13,13 @@ from tilewright.compiler.backends.backend import (
     CompiledKernel,
     Progress,
     Stage,
-    route,
 )
 from tilewright.compiler.backends.cpu import compile as llvm
 from tilewright.compiler.backends.cpu.options import Options
 from tilewright.compiler.backends.cpu.version import llvm_identity
 from tilewright.compiler.backends.lane_backend import LaneBackend
 from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.printers.llvm_text.module import KernelModule
 
 
 @final
@@ -61,9 +61,15 @@ class CpuBackend(LaneBackend):
         progress: Progress | None = None,
     ) -> tuple[CompiledKernel, ...]:
         """LLVM works on the first kernels while further ones are made."""
+
+        def write(kernel: Kernel) -> KernelModule:
+            from tilewright.compiler.backends.cpu.stages import write_kernel  # noqa: PLC0415
+
+            return write_kernel(kernel, target)
+
         return llvm.compile_kernels(
             kernels,
-            lambda kernel: route(self.stages(target), kernel),
+            write,
             target,
             jobs=jobs,
             cache=cache,

@@ -70,10 +70,7 @@ def feature_string(target: Target) -> str:
 @final
 @record(eq=False, frozen=False)
 class _Run:
-    """One compilation: which objects are wanted, and those that are there.
-
-    `modules` are those of the kernels, by their places; `takers` put away the answers under way.
-    """
+    """One compilation: which objects are wanted, and those that are there; `modules` are those of the kernels, by their places."""
 
     target: Target
     settings: Settings
@@ -185,9 +182,14 @@ class _Run:
         if self.progress is not None:
             self.progress(self.done, name)
 
-    def finish(self) -> tuple[CompiledKernel, ...]:
-        """Wait until every object is there."""
-        self._collect(block=True)
+    def finish(self, wanted: Iterable[Callable[[], None]]) -> tuple[CompiledKernel, ...]:
+        """Ask for all that is wanted, place by place, and wait until every object is there."""
+        try:
+            for ask in wanted:
+                ask()
+            self._collect(block=True)
+        finally:
+            self.is_wanted = False  # after an error; others may be using the workers
         return tuple(self._compiled(self.modules[i]) for i in range(len(self.modules)))
 
     def _compiled(self, module: KernelModule) -> CompiledKernel:
@@ -266,12 +268,10 @@ def compile_kernels(
     """
     settings = settings_of(target, options or Options())
     run = _Run(target, settings, jobs, cache, progress)
-    try:
-        for place, kernel in enumerate(kernels):
-            run.want_kernel(place, kernel, write)
-        return run.finish()
-    finally:
-        run.is_wanted = False  # after an error; others may be using the workers
+    return run.finish(
+        partial(run.want_kernel, place, kernel, write)
+        for place, kernel in enumerate(kernels)
+    )
 
 
 def for_system(
@@ -292,12 +292,10 @@ def for_system(
     triple = SYSTEM_TRIPLES[target.os].format(arch=target.arch)
     settings = {**settings_of(target, Options()), "triple": triple}
     run = _Run(target, settings, 1, cache, None)
-    try:
-        for place, kernel in enumerate(compiled):
-            run.want(place, _for_triple(kernel, triple))
-        return run.finish()
-    finally:
-        run.is_wanted = False
+    return run.finish(
+        partial(run.want, place, _for_triple(kernel, triple))
+        for place, kernel in enumerate(compiled)
+    )
 
 
 def _for_triple(kernel: CompiledKernel, triple: str) -> KernelModule:

@@ -387,11 +387,13 @@ def schedule_pass(
 
 def _fill_most(loop: For, lanes: int, machine: MachineModel) -> bool:
     """Whether a vector of which a row fills a part is worth it: where masks are no registers, most of one that is only read."""
+    if machine.has_masks:
+        return True
     is_read = all(x.buffer.dtype.bits >= f32.bits for x in loads(loop.body)) and not any(
         depends(x, loop.var.name) for x in stores(loop.body)
     )
     is_most = isinstance(loop.extent, int) and 2 * loop.extent > lanes
-    return machine.has_masks or (machine.has_partial_vectors and is_most and is_read)
+    return machine.has_partial_vectors and is_most and is_read
 
 
 def _lanes_of_wide(
