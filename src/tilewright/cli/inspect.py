@@ -62,6 +62,11 @@ LEVELS = (
     "sbom",
 )
 _SOURCES: Final = ("graph", "naive", "kernel", "llvm", "c", "asm")
+# How kernels come to be in a language that an artifact's are not in.
+_WAYS: Final = {
+    "c": "C is that of code made through it: compile the model with --target=c",
+    "llvm": "LLVM IR is that of code made by LLVM: compile the model without --target=c",
+}
 _DOCUMENTS: Final = {"provenance": PROVENANCE_ATTRIBUTE, "sbom": BILL_ATTRIBUTE}
 _SYMBOLS: Final = {"provenance": PROVENANCE_SYMBOL, "sbom": BILL_SYMBOL}
 
@@ -268,38 +273,41 @@ def _show(text: str, level: str) -> None:
     out.print(painter.highlight(printable(text)), soft_wrap=True)
 
 
-def _source(sources: Mapping[str, str], name: str) -> str:
-    if name not in sources:
-        level, slash, _ = name.partition("/")
-        kernels = [n.removeprefix(level + slash) for n in sources if n.startswith(level)]
-        levels = dict.fromkeys(n.partition("/")[0] for n in sources)
-        known = f"kernels: {' '.join(kernels)}" if kernels else None
-        if known is None and sources:
-            known = f"levels: {' '.join(levels)}"
-        raise UserError(
-            f"the artifact has no '{name}'",
-            hint=did_you_mean(name, sources)
-            or known
-            or "compile without --no-sources to keep them",
-        )
-    return sources[name]
+def _missing(sources: Mapping[str, str], level: str, kernel: str = "") -> UserError:
+    """What to say of a level, or of a kernel at it, that the sources do not have."""
+    if not sources:
+        hint = "compile without --no-sources to keep them"
+        return UserError(f"the artifact has no level '{level}'", hint=hint)
+    levels = sorted({name.partition("/")[0] for name in sources})
+    if level not in levels:
+        found = f"levels: {' '.join(levels)}"
+        way = _WAYS.get(level)
+        hint = f"{found}; {way}" if way else found
+        return UserError(f"the artifact has no level '{level}'", hint=hint)
+    kernels = [n.partition("/")[2] for n in sources if n.startswith(f"{level}/")]
+    return UserError(
+        f"the artifact has no kernel '{kernel}'",
+        hint=did_you_mean(kernel, kernels) or f"kernels: {' '.join(kernels)}",
+    )
 
 
 def _print_sources(
     sources: Mapping[str, str], target: Target, level: str, only: str | None
 ) -> None:
-    """The graph, or the kernels at a level."""
+    """The graph, or the kernels at a level.  Raises: UserError for what is not there."""
     if level == "graph":
-        _show(_source(sources, "graph"), level)
+        if level not in sources:
+            raise _missing(sources, level)
+        _show(sources[level], level)
         return
-    prefix = f"{_language(target)}/" if level == "asm" else f"{level}/"
+    stored = _language(target) if level == "asm" else level
+    prefix = f"{stored}/"
     names = [n.removeprefix(prefix) for n in sources if n.startswith(prefix)]
-    if only is not None:
-        _source(sources, prefix + only)
-        names = [only]
     if not names:
-        _source(sources, prefix + "…")
-    for name in names:
+        raise _missing(sources, stored if sources else level)
+    if only is not None and only not in names:
+        raise _missing(sources, stored, only)
+    for name in names if only is None else [only]:
         text = sources[prefix + name]
         if level == "asm":
             text = _assemble(text, target, name)

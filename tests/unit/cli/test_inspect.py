@@ -106,7 +106,7 @@ def test_an_unknown_kernel_is_named_with_the_closest(scale_vmfb: Path) -> None:
     done = tilewright("inspect", scale_vmfb, "--output=llvm", f"--kernel={name}x")
     assert done.code == 1
     assert done.err.startswith(
-        f"error: the artifact has no 'llvm/{name}x'\nhint: did you mean"
+        f"error: the artifact has no kernel '{name}x'\nhint: did you mean"
     )
 
 
@@ -115,7 +115,7 @@ def test_a_kernel_like_no_other_lists_those_there_are(scale_vmfb: Path) -> None:
     done = tilewright("inspect", scale_vmfb, "--output=asm", "--kernel=zzz")
     assert done.code == 1
     assert done.err == (
-        f"error: the artifact has no 'llvm/zzz'\nhint: kernels: {' '.join(names)}\n"
+        f"error: the artifact has no kernel 'zzz'\nhint: kernels: {' '.join(names)}\n"
     )
 
 
@@ -214,6 +214,19 @@ def test_every_stage_of_a_model_is_shown_and_others_are_refused(
     assert "--stage is for models" in done.err
 
 
-def test_a_level_of_another_language_lists_those_there_are(mlp_vmfb: Path) -> None:
-    done = tilewright("inspect", mlp_vmfb, "--output=c")
-    assert "levels: graph kernel llvm naive" in done.err
+@pytest.mark.parametrize("kernel", [(), ("--kernel=zzz",)])
+def test_a_level_of_another_language_lists_those_there_are_and_says_how_to_get_it(
+    mlp_vmfb: Path, kernel: tuple[str, ...]
+) -> None:
+    done = tilewright("inspect", mlp_vmfb, "--output=c", *kernel)
+    assert done.code == 1
+    assert done.err == (
+        "error: the artifact has no level 'c'\nhint: levels: graph kernel llvm naive; "
+        "C is that of code made through it: compile the model with --target=c\n"
+    )
+
+
+def test_code_made_through_c_says_that_it_has_no_llvm_ir(mlp_onnx: Path) -> None:
+    done = tilewright("inspect", mlp_onnx, "--target=c", "--output=llvm")
+    assert done.err.startswith("error: the artifact has no level 'llvm'\nhint: levels: c ")
+    assert "compile the model without --target=c" in done.err
