@@ -20,6 +20,8 @@ from __future__ import annotations
 from typing import Final
 
 DOCS: Final = "docs/errors.md"
+OF_DAMAGE: Final = "copy the file again, or compile the model again"
+"""The hint about an artifact that a disk or a transfer has damaged."""
 
 
 class TilewrightError(Exception):

@@ -9,10 +9,13 @@ Source: RFC 8259, section 4, on names that are not unique.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 _Constant = Callable[[str], object]
+_SHOWN: Final = 200  # characters of what a stranger wrote
 
 
 def read_json(
@@ -36,3 +39,18 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice = next(key for key, count in counts.items() if count > 1)
         raise ValueError(f"key {twice!r:.80} stands twice in one object")
     return members
+
+
+def what_is_wrong(error: Exception) -> str:
+    """What is wrong with a document, in words, where reading it or taking it apart raised `error`."""
+    if isinstance(error, RecursionError):
+        return "it nests too deeply"
+    if isinstance(error, KeyError):
+        return f"there is no {str(error)[:_SHOWN]}"
+    if isinstance(error, (TypeError, AttributeError, IndexError)) or not str(error):
+        return "a value is of another kind than expected"
+    text = str(error).partition("\n")[0][:_SHOWN]
+    unpacked = re.fullmatch(r"(?:too many|not enough) values to unpack \((.*)\)", text)
+    return (
+        text if unpacked is None else f"a row has another number of values ({unpacked[1]})"
+    )

@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Final, cast, final
 
-from tilewright.base.errors import ArchiveError
-from tilewright.base.json_text import read_json
+from tilewright.base.errors import OF_DAMAGE, ArchiveError
+from tilewright.base.json_text import read_json, what_is_wrong
 from tilewright.base.lazy import lazy
 from tilewright.base.record import field, record
 from tilewright.base.version import VERSION as PRODUCER_VERSION
@@ -275,7 +275,7 @@ def _check_sum(
         raise ArchiveError(
             f"the {subject} for '{row['target']}' is damaged",
             location=location,
-            hint="copy the file again, or compile the model again",
+            hint=OF_DAMAGE,
         )
 
 
@@ -304,7 +304,7 @@ def _no_surprise(location: str) -> Generator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArchiveError(
-            f"malformed manifest: {error!r:.80}", location=location
+            f"malformed manifest: {what_is_wrong(error)}", location=location, hint=OF_DAMAGE
         ) from error
 
 
@@ -419,7 +419,7 @@ def _modules(
             raise ArchiveError(
                 f"the module of kind '{kind}' is damaged",
                 location=location,
-                hint="copy the file again, or compile the model again",
+                hint=OF_DAMAGE,
             )
         found.append(CarriedModule(kind, data))
     return tuple(found)
@@ -456,7 +456,7 @@ class _CompressedSources(Mapping[str, str]):
             return {str(name): str(text) for name, text in rows.items()}
         except (zlib.error, ValueError, AttributeError, RecursionError) as error:
             raise ArchiveError(
-                f"sources are corrupt: {error!r:.80}", location=self._location
+                f"sources are corrupt: {what_is_wrong(error)}", location=self._location
             ) from error
 
     def __getitem__(self, name: str) -> str:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tilewright.base.json_text import read_json
+from tilewright.base.json_text import read_json, what_is_wrong
 
 
 def test_what_is_read_is_what_the_standard_library_reads() -> None:
@@ -29,3 +29,25 @@ def test_a_key_that_stands_twice_in_one_object_is_refused_by_its_name(text: str)
 
 def test_one_key_in_several_objects_is_no_key_twice() -> None:
     assert read_json('[{"k": 1}, {"k": {"k": 2}}]') == [{"k": 1}, {"k": {"k": 2}}]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (KeyError("grid"), "there is no 'grid'"),
+        (IndexError("list index out of range"), "a value is of another kind than expected"),
+        (
+            TypeError("'int' object is not iterable"),
+            "a value is of another kind than expected",
+        ),
+        (
+            ValueError("not enough values to unpack (expected 3, got 2)"),
+            "a row has another number of values (expected 3, got 2)",
+        ),
+        (ValueError("'quick' is not a valid Outcome"), "'quick' is not a valid Outcome"),
+        (ValueError(), "a value is of another kind than expected"),
+        (RecursionError("maximum recursion depth exceeded"), "it nests too deeply"),
+    ],
+)
+def test_what_a_reader_ran_into_is_said_in_words(error: Exception, text: str) -> None:
+    assert what_is_wrong(error) == text

@@ -10,11 +10,12 @@ Source: TVM 0.19, `src/runtime/graph_executor/graph_executor.h`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, cast, final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar, cast, final
 
 from tilewright.base import dtypes
-from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.errors import OF_DAMAGE, ArchiveError, UserError
+from tilewright.base.json_text import what_is_wrong
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.base.symbolic import parse as parse_dim
@@ -56,6 +57,11 @@ _WITHOUT_BLOCKS: Final = (
 _WITHOUT_ROWS: Final = (1, 4)  # what plans that pick no rows are written as
 _WITHOUT_FLOW: Final = (1, 3)  # those without control flow
 _DIM_LIMIT: Final = 4096  # characters of one expression
+_DAMAGE: Final = (
+    LookupError, TypeError, ValueError, AttributeError, RecursionError, UserError,
+)  # fmt: skip
+"""What reading raises that is no plan."""
+_Row = TypeVar("_Row")
 
 
 def to_json(plan: Plan) -> bytes:
@@ -253,22 +259,36 @@ def _verified(members: Mapping[str, object]) -> Plan:
         metadata = cast("dict[str, dict[str, object]]", members["metadata"])
         extension = metadata["tilewright"]
     except (KeyError, TypeError) as error:
-        raise ArchiveError(f"not a plan ({error!r:.80})", location="plan") from error
+        raise ArchiveError(
+            f"not a plan ({what_is_wrong(error)})", location="plan"
+        ) from error
     try:
         plan = _decode(extension)
     except ArchiveError:
         raise
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-        UserError,
-    ) as error:
-        raise ArchiveError(f"malformed plan: {error!r:.200}", location="plan") from error
+    except _DAMAGE as error:
+        raise ArchiveError(what_is_wrong(error), location="plan", hint=OF_DAMAGE) from error
     verify_plan(plan)
     return plan
+
+
+def _rows(
+    members: Mapping[str, object],
+    name: str,
+    read: Callable[..., _Row],
+    default: object = None,
+) -> tuple[_Row, ...]:
+    """The rows of a table, each by `read`.  Raises: ArchiveError naming the row."""
+    rows = members[name] if default is None else members.get(name, default)
+    found: list[_Row] = []
+    try:
+        for row in _list(rows):
+            found.append(read(row))  # noqa: PERF401 - its length is the place of the error
+    except _DAMAGE as error:
+        text = error.message if isinstance(error, UserError) else what_is_wrong(error)
+        place = f"plan: row {len(found)} of '{name}'"
+        raise ArchiveError(text, location=place, hint=OF_DAMAGE) from error
+    return tuple(found)
 
 
 def _decode(members: Mapping[str, object]) -> Plan:
@@ -281,45 +301,65 @@ def _decode(members: Mapping[str, object]) -> Plan:
             hint="update Tilewright, or compile the model again with this version",
         )
     dims = _Dims()
-    storages = cast("list[list[object]]", members["storages"])
-    entries = cast("list[list[object]]", members["entries"])
-    steps = cast("list[dict[str, object]]", members["steps"])
     return Plan(
         name=text_of(members["name"]),
-        inputs=_named(members["inputs"]),
-        outputs=_named(members["outputs"]),
-        dims=tuple(
-            Dimension(
-                text_of(n), _number(i), _number(a), _number(low), _optional_number(high)
-            )
-            for n, i, a, low, high in cast("list[list[object]]", members["dims"])
-        ),
-        storages=tuple(
-            Storage(text_of(k), dims.one(s), _number(f), _number(t), _number(o), text_of(n))
-            for k, s, f, t, o, n in storages
-        ),
-        entries=tuple(
-            Entry(_number(s), dtypes.parse(text_of(t)), dims.several(d), dims.one(o))
-            for s, t, d, o in entries
-        ),
-        steps=tuple(_decode_step(s, dims) for s in steps),
+        inputs=_rows(members, "inputs", _named),
+        outputs=_rows(members, "outputs", _named),
+        dims=_rows(members, "dims", _dimension),
+        storages=_rows(members, "storages", lambda row: _storage(row, dims)),
+        entries=_rows(members, "entries", lambda row: _entry(row, dims)),
+        steps=_rows(members, "steps", lambda row: _decode_step(row, dims)),
         arena_bytes=_number(members["arena_bytes"]),
-        equalities=tuple(
-            (dims.one(a), dims.one(b))
-            for a, b in cast("list[list[object]]", members["equalities"])
-        ),
+        equalities=_rows(members, "equalities", lambda row: _pair(row, dims)),
         # Since 1.1.
-        checks=tuple(
-            IndexCheck(text_of(p), _number(a), dims.one(s), dims.one(low), dims.one(high))
-            for p, a, s, low, high in cast("list[list[object]]", members.get("checks", []))
-        ),
+        checks=_rows(members, "checks", lambda row: _check(row, dims), []),
         check_storage=_number(members.get("check_storage", -1)),
         # In plans that were made since there is `first_divergence` between levels.
-        values=tuple(
-            ModelValue(text_of(n), _number(s), _number(r), _numbers(axes))
-            for n, s, r, axes in cast("list[list[object]]", members.get("values", []))
-        ),
+        values=_rows(members, "values", _model_value, []),
     )
+
+
+def _named(row: list[object]) -> tuple[str, int]:
+    name, entry = row
+    return text_of(name), _number(entry)
+
+
+def _dimension(row: list[object]) -> Dimension:
+    name, place, axis, low, high = row
+    numbers = (_number(place), _number(axis), _number(low))
+    return Dimension(text_of(name), *numbers, _optional_number(high))
+
+
+def _storage(row: list[object], dims: _Dims) -> Storage:
+    kind, size, first, last, offset, name = row
+    numbers = (_number(first), _number(last), _number(offset))
+    return Storage(text_of(kind), dims.one(size), *numbers, text_of(name))
+
+
+def _entry(row: list[object], dims: _Dims) -> Entry:
+    storage, dtype, shape, offset = row
+    return Entry(
+        _number(storage),
+        dtypes.parse(text_of(dtype)),
+        dims.several(shape),
+        dims.one(offset),
+    )
+
+
+def _pair(row: list[object], dims: _Dims) -> tuple[Dim, Dim]:
+    one, other = row
+    return dims.one(one), dims.one(other)
+
+
+def _check(row: list[object], dims: _Dims) -> IndexCheck:
+    location, axis, *sizes = row
+    size, low, high = map(dims.one, sizes)
+    return IndexCheck(text_of(location), _number(axis), size, low, high)
+
+
+def _model_value(row: list[object]) -> ModelValue:
+    name, step, result, axes = row
+    return ModelValue(text_of(name), _number(step), _number(result), _numbers(axes))
 
 
 def _decode_step(row: Mapping[str, object], dims: _Dims) -> Step:
@@ -360,10 +400,6 @@ def _decode_host(row: Mapping[str, object]) -> HostCall:
         attributes={k: decode_attribute(v) for k, v in attributes.items()},
         location=text_of(row.get("location", "")),  # since 1.1
     )
-
-
-def _named(rows: object) -> tuple[tuple[str, int], ...]:
-    return tuple((text_of(n), _number(e)) for n, e in cast("list[list[object]]", rows))
 
 
 def _flag(value: object) -> bool:

@@ -15,7 +15,7 @@ import struct
 import zlib
 from typing import Final
 
-from tilewright.base.errors import ArchiveError
+from tilewright.base.errors import OF_DAMAGE, ArchiveError
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.signature import split_signatures
 
@@ -24,7 +24,6 @@ SEAL_KIND: Final = "crc32"
 _SEAL: Final = struct.Struct("<8sQII")
 _MAGIC: Final = b"TILESEAL"
 _CHUNK_BYTES: Final = 1 << 24
-_HINT: Final = "copy the file again, or compile the model again"
 
 
 class SealWriter:
@@ -56,7 +55,7 @@ def check_seal(data: memoryview, tables_end: int, is_sealed: bool, location: str
             raise ArchiveError(
                 "the file was cut, or something follows: its end is missing",
                 location=location,
-                hint=_HINT,
+                hint=OF_DAMAGE,
             )
         return
     _, size, tables, _ = seal
@@ -64,10 +63,10 @@ def check_seal(data: memoryview, tables_end: int, is_sealed: bool, location: str
         raise ArchiveError(
             f"{len(data) - _SEAL.size} bytes before the seal, expected {size}",
             location=location,
-            hint=_HINT,
+            hint=OF_DAMAGE,
         )
     if zlib.crc32(data[:tables_end]) != tables or not is_sealed:
-        raise ArchiveError("the tables are damaged", location=location, hint=_HINT)
+        raise ArchiveError("the tables are damaged", location=location, hint=OF_DAMAGE)
 
 
 def verify_archive(
@@ -97,7 +96,7 @@ def verify_archive(
         end = min(start + _CHUNK_BYTES, len(view) - _SEAL.size)
         whole = zlib.crc32(view[start:end], whole)
     if whole != seal[3]:
-        raise ArchiveError("the file is damaged", location=location, hint=_HINT)
+        raise ArchiveError("the file is damaged", location=location, hint=OF_DAMAGE)
 
 
 def _find(data: memoryview) -> tuple[bytes, int, int, int] | None:

@@ -18,7 +18,7 @@ from typing import Final, cast, final
 from tilewright.base.c_compiler.toolchain import find_toolchain, working_folder
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.fork_locks import Rank, fork_lock
-from tilewright.base.json_text import read_json
+from tilewright.base.json_text import read_json, what_is_wrong
 from tilewright.base.output_file import write_text_output
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction
@@ -142,7 +142,9 @@ def load_c_module(data: bytes) -> CSourceModule:
             raise TypeError
         return CSourceModule(source, cast("list[str]", names), cast("list[str]", options))
     except (ValueError, KeyError, TypeError, RecursionError, InputError) as error:
-        raise ArchiveError(f"malformed module of kind 'c': {error!r:.80}") from error
+        raise ArchiveError(
+            f"malformed module of kind 'c': {what_is_wrong(error)}"
+        ) from error
 
 
 def _are_texts(values: object) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from tilewright.base.errors import ArchiveError
+from tilewright.base.errors import OF_DAMAGE, ArchiveError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import OutsideWeights
@@ -130,7 +130,7 @@ def _compare(
             raise ArchiveError(
                 f"weight '{name}' is damaged, or is not the one that the archive was written with",
                 location=where,
-                hint="copy the file again, or compile the model again; to exchange weights, load without copy and verify",
+                hint=f"{OF_DAMAGE}; to exchange weights, load without copy and verify",
             )
 
 

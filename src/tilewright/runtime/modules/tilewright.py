@@ -32,7 +32,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError, TilewrightError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
-from tilewright.base.json_text import read_json
+from tilewright.base.json_text import read_json, what_is_wrong
 from tilewright.base.symbolic import evaluate
 from tilewright.base.symbolic import parse as parse_dim
 from tilewright.formats.byte_view import view_bytes
@@ -127,7 +127,7 @@ def _report(text: bytes, dims: tuple[int, ...]) -> IndexReport:
             for place, axis, size, low, high in described["checks"]
         )
     except (*_MALFORMED, UserError) as error:
-        raise ArchiveError(f"malformed check of indices: {error!r}") from error
+        raise ArchiveError(f"malformed check of indices: {what_is_wrong(error)}") from error
     return IndexReport(rows)
 
 
@@ -139,7 +139,7 @@ def _describe(text: bytes) -> Mapping[str, Any]:
             described[member]
         count = described["operand_count"]
     except _MALFORMED as error:
-        raise ArchiveError(f"malformed host call: {error!r}") from error
+        raise ArchiveError(f"malformed host call: {what_is_wrong(error)}") from error
     if type(count) is not int or not 0 <= count <= _OPERANDS_LIMIT:
         raise ArchiveError(f"malformed host call: operand_count is {count!r}")
     return cast("Mapping[str, Any]", described)
@@ -178,7 +178,7 @@ class _Calls:
                 for name, shape in described["types"]
             ]
         except (*_MALFORMED, UserError) as error:
-            raise ArchiveError(f"malformed call: {error!r}") from error
+            raise ArchiveError(f"malformed call: {what_is_wrong(error)}") from error
         function = self._find(symbol)
         if function is None:
             raise ArchiveError(
@@ -210,7 +210,7 @@ def _host_call(
     try:
         arrays, passed, attributes = _prepare(described, operands, results, dims)
     except (*_MALFORMED, LookupError, AttributeError) as error:
-        raise ArchiveError(f"malformed host call: {error!r}") from error
+        raise ArchiveError(f"malformed host call: {what_is_wrong(error)}") from error
     try:
         computed = host_function(described["op"], attributes, passed)
     except TilewrightError as error:

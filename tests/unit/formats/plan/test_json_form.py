@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,52 @@ def replaced(tree: Any, path: tuple[Any, ...], value: object) -> Any:
 def test_other_files_are_no_plans(data: bytes) -> None:
     with pytest.raises(ArchiveError, match="not a plan"):
         from_json(data)
+
+
+def without(row: dict[str, Any], member: str) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != member}
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "message"),
+    [
+        ("steps", lambda row: without(row, "grid"), "row 1 of 'steps': there is no 'grid'"),
+        (
+            "steps",
+            lambda row: row | {"arguments": [0, "1"]},
+            "row 1 of 'steps': expected an integer, got '1'",
+        ),
+        (
+            "steps",
+            lambda row: row | {"grid": [1, 1]},
+            "row 1 of 'steps': a row has another",
+        ),
+        ("steps", lambda row: 5, "row 1 of 'steps': a value is of another kind"),
+        ("storages", lambda row: row[1:], "row 1 of 'storages': a row has another number"),
+        ("entries", lambda row: [row[0], "f33", *row[2:]], "row 1 of 'entries': .*'f33'"),
+        ("entries", lambda row: [*row[:2], ["("], 0], "row 1 of 'entries': "),
+        ("outputs", lambda row: [row[0]], "row 0 of 'outputs': a row has another number"),
+    ],
+)
+def test_a_damaged_row_is_named_with_what_is_wrong_and_what_to_do(
+    table: str, change: Callable[[Any], Any], message: str
+) -> None:
+    tree = members_of(static_plan())
+    rows = tree["metadata"]["tilewright"][table]
+    place = min(1, len(rows) - 1)
+    rows[place] = change(rows[place])
+    with pytest.raises(ArchiveError, match=f"^plan: {message}") as caught:
+        from_json(json.dumps(tree).encode())
+    assert caught.value.hint == "copy the file again, or compile the model again"
+    assert "Error(" not in str(caught.value)
+
+
+@pytest.mark.parametrize("member", ["storages", "name", "arena_bytes"])
+def test_a_member_that_is_missing_is_named(member: str) -> None:
+    tree = members_of(static_plan())
+    del tree["metadata"]["tilewright"][member]
+    with pytest.raises(ArchiveError, match=f"plan: there is no '{member}'"):
+        from_json(json.dumps(tree).encode())
 
 
 @pytest.mark.parametrize(
