@@ -1,7 +1,8 @@
 """Mutated plans that are called: each is refused, fails with an error of ours, runs, or goes in circles.
 
 What it is: a harness.  Fields of plans are changed in their JSON (indices, sizes, offsets, targets of jumps, lifetimes,
-kinds, whole rows moved or doubled); what the verifier lets through is bound and called.  The plans are of real
+kinds, whole rows moved or doubled); what the verifier lets through is bound and called.  It lets no circle through
+that no way leads out of; one whose condition never ends it is told, and is no finding.  The plans are of real
 programs with loops, branches, rows and sizes that data decides; what would be kernels, whose code nobody can judge, are
 functions of the host that fill their results with small numbers.  Input `i` of seed `s` is always the same.
 What it is not: about damaged JSON (`format_mutations.py plan`), or about numbers that come out.

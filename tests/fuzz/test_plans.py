@@ -30,7 +30,7 @@ def test_mutated_plans_are_refused_or_run() -> None:
     ("first", "count"), [(0, 1000), pytest.param(1000, 3000, marks=pytest.mark.nightly)]
 )
 def test_more_mutated_plans(first: int, count: int) -> None:
-    assert check("slow", count, first)["went in circles"] > 1
+    assert check("slow", count, first)["went in circles"] == 0
 
 
 @pytest.mark.slow

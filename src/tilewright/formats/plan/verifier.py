@@ -1,4 +1,4 @@
-"""What must hold of a plan before anybody runs it: every index, kind, range and lifetime.
+"""What must hold of a plan before anybody runs it: every index, kind, range and lifetime, and that it can end.
 
 Sizes that depend on a call are checked when the plan is bound; what a kernel does inside its
 bindings is the executable's matter.  Called by `from_json`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 from tilewright.base.errors import ArchiveError
@@ -216,6 +216,40 @@ def _check_flow(plan: Plan, step: Step, subject: str) -> None:
     _require(entry.size_bytes == wanted, f"{subject}: does not read {wanted} bytes")
 
 
+def _check_ways(plan: Plan) -> None:
+    """From every step that a call may come to, some way leads to the end."""
+    if not plan.has_flow:
+        return
+    end = len(plan.steps)
+    ways = [_next_steps(plan, position) for position in range(end)]
+    back: list[list[int]] = [[] for _ in range(end + 1)]
+    for position, following in enumerate(ways):
+        for other in following:
+            back[other].append(position)
+    ends = _within_reach(end, back)
+    lost = _within_reach(0, [*ways, ()]) - ends
+    if lost:
+        problem = f"step '{plan.steps[min(lost)].name}': no way leads from here to the end"
+        raise ArchiveError(problem, location="plan")
+
+
+def _next_steps(plan: Plan, position: int) -> Sequence[int]:
+    step = plan.steps[position]
+    ways = {"jump": (step.goto,), "branch": (position + 1, step.goto)}
+    return ways.get(step.kind, (position + 1,))
+
+
+def _within_reach(start: int, ways: Sequence[Sequence[int]]) -> set[int]:
+    """The places that some way leads to from `start`, itself among them."""
+    found = {start}
+    waiting = [start]
+    while waiting:
+        new = set(ways[waiting.pop()]) - found
+        found |= new
+        waiting += new
+    return found
+
+
 def _check_blocks(plan: Plan, step: Step, subject: str) -> None:
     """Only blocks have memory that can be given and taken over; each is taken once, and taken over once."""
     count = 0 if step.kind == "allocate" else step.result_count
@@ -322,6 +356,7 @@ _CHECKS: Final[tuple[Callable[[Plan], None], ...]] = (
     _check_dims,
     _check_filling,
     _check_steps,
+    _check_ways,
     _check_index_checks,
     _check_arena,
     _check_values,

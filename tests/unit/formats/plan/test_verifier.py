@@ -280,6 +280,36 @@ def test_what_steps_of_control_flow_must_not_do_is_refused(
     assert complaint in complaint_of(verify_plan, change(flow_plan()))
 
 
+def endless(plan: Plan) -> Plan:
+    """The plan with a circle for its second branch."""
+    circle = Step("jump", "again", "", (), 0, goto=4)
+    return replace(plan, steps=(*plan.steps[:5], circle, plan.steps[6]))
+
+
+def test_a_circle_that_no_way_leads_out_of_is_refused() -> None:
+    assert complaint_of(verify_plan, endless(flow_plan())) == (
+        "plan: step 'else': no way leads from here to the end"
+    )
+
+
+def test_a_circle_that_nothing_leads_to_is_no_matter() -> None:
+    plan = endless(flow_plan())
+    straight = replace(
+        plan.steps[1], kind="copy", arguments=(4, 3), result_count=1, goto=-1
+    )
+    plan = replace(plan, steps=(plan.steps[0], straight, *plan.steps[2:]))
+    assert complaint_of(verify_plan, plan) == ""
+
+
+def test_a_loop_that_a_condition_ends_is_taken() -> None:
+    steps = list(flow_plan().steps)
+    steps[1] = replace(steps[1], goto=6)
+    steps[3] = replace(steps[3], goto=0)
+    steps[0] = Step("label", "loop", "", (), 0)
+    steps[2] = replace(steps[2], arguments=(5, 3))
+    assert complaint_of(verify_plan, replace(flow_plan(), steps=tuple(steps))) == ""
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
