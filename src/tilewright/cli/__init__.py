@@ -236,10 +236,14 @@ def _failure_of_system(error: MemoryError | OSError) -> int:
     if isinstance(error, MemoryError):
         text = f"not enough memory: {str(error) or 'an allocation failed'}"
     else:
+        from tilewright.base.host_thread import NO_FILES, room_hint
+
         # Files are written through `output_file`, which names them: what is full and has no name is this.
         place = error.filename or ("standard output" if error.errno in _FULL else None)
         where = "" if place is None else f"{place}: "
         text = f"{where}{error.strerror or error}"
+        if error.errno in NO_FILES:
+            text += f"\nhint: {room_hint(error)}"
     _say("error:", "red", text)
     return 1
 

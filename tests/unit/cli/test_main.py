@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -72,6 +73,21 @@ def test_debug_shows_where_an_error_was_raised(
 
 
 @pytest.mark.slow
+def test_files_that_the_system_opens_no_more_are_told_with_what_to_do(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(cli, "_expanded", none_left)
+    done = command_line.tilewright("coverage", models / "relu.onnx")
+    assert done.code == 1
+    assert done.err == (
+        "error: Too many open files\n"
+        "hint: close files, or raise how many one process may have open (ulimit -n)\n"
+    )
+
+
 def test_a_misspelt_setting_is_named() -> None:
     finished = tilewright("devices", TILEWRIGHT_JOB="1")
     assert "warning: no setting is called TILEWRIGHT_JOB (did you mean" in finished.stderr

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NotRequired, TypedDict, cast
 
 from tilewright.base.errors import ModelError, UserError
-from tilewright.base.host_thread import NO_ROOM_HINT
+from tilewright.base.host_thread import room_hint
 from tilewright.base.options import wrong
 
 _EXTRA: Final = "pip install 'tilewright[chat]'"
@@ -118,7 +118,7 @@ def _answer(asked: bytes, location: str) -> tuple[str, str]:
         raise UserError(
             f"no process for the chat template can be started: {error}",
             location=location,
-            hint=NO_ROOM_HINT,
+            hint=room_hint(error),
         ) from error
     if found.returncode < 0:
         return "refused", "it takes too much time or memory"

@@ -15,12 +15,12 @@ from typing import IO, Final
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
-from tilewright.base.host_thread import NO_ROOM_HINT
+from tilewright.base.host_thread import NO_FILES, room_hint
 
 COMPILER_HINT: Final = "install a C compiler, name one (cc=…, CC, TILEWRIGHT_CC), or: pip install 'tilewright[cross]'"
 TEMPORARY: Final = "tilewright-"
 """What the names of temporary folders begin with."""
-_NO_ROOM: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_NO_ROOM: Final = (errno.EAGAIN, errno.ENOMEM, *NO_FILES)
 """Of the system, whose compiler is another matter."""
 _SILENT_HINT: Final = "where the disk of temporary files is full, nothing can be said: TMPDIR names another folder"
 _SHOWN_LINES: Final = 20
@@ -102,7 +102,7 @@ def _start(
         said.close()
         raise UserError(
             f"cannot run '{command[0]}': {error.strerror or error}",
-            hint=NO_ROOM_HINT if error.errno in _NO_ROOM else COMPILER_HINT,
+            hint=room_hint(error) if error.errno in _NO_ROOM else COMPILER_HINT,
         ) from error
     return command, process, said
 

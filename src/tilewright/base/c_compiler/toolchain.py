@@ -35,6 +35,7 @@ from tilewright.base.c_compiler.commands import (
 from tilewright.base.c_compiler.object_store import ObjectStore, Step
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import UserError
+from tilewright.base.host_thread import NO_FILES
 from tilewright.base.options import path_option, text_option, wrong
 from tilewright.base.output_file import check_output, open_output
 from tilewright.base.record import record
@@ -347,7 +348,7 @@ def temporary_files() -> Generator[None]:
     except OSError as error:
         place = tempfile.gettempdir() if tempfile.tempdir else None
         is_ours = place is None or str(error.filename).startswith(f"{place}/{TEMPORARY}")
-        if error.errno not in _NO_ROOM and not is_ours:
+        if error.errno in NO_FILES or (error.errno not in _NO_ROOM and not is_ours):
             raise
         raise UserError(
             f"cannot write temporary files: {error.strerror or error}",

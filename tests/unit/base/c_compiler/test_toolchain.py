@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from tilewright.base import knobs
-from tilewright.base.c_compiler.commands import run_all
+from tilewright.base.c_compiler.commands import TEMPORARY, run_all
 from tilewright.base.c_compiler.toolchain import (
     Toolchain,
     find_ir_toolchain,
     find_toolchain,
     named_toolchain,
+    temporary_files,
 )
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
@@ -260,19 +262,28 @@ def test_a_compiler_that_writes_nothing_is_an_error(source: Path, tmp_path: Path
         find_toolchain(cc="true").link_shared(tmp_path / "out.so", [source])
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"), [(errno.EAGAIN, "end other processes"), (errno.EMFILE, "close files")]
+)
 def test_a_compiler_that_is_there_is_not_to_be_installed(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, code: int, hint: str
 ) -> None:
     """The system has no process for it."""
 
     def none_left(*_: object, **__: object) -> None:
-        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(subprocess, "Popen", none_left)
-    with pytest.raises(UserError, match="cannot run 'cc': Resource temp") as told:
+    with pytest.raises(UserError, match=f"cannot run 'cc': {os.strerror(code)}") as told:
         run_all([["cc", "--version"]])
     assert "install" not in str(told.value)
-    assert "hint: end other processes" in str(told.value)
+    assert f"hint: {hint}" in str(told.value)
+
+
+def test_a_file_too_many_is_no_matter_of_temporary_folders() -> None:
+    with pytest.raises(OSError, match="Too many open files"), temporary_files():  # noqa: PT012
+        place = f"{tempfile.gettempdir()}/{TEMPORARY}x"
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), place)
 
 
 def test_what_is_no_program_is_no_compiler(tmp_path: Path) -> None:
