@@ -27,7 +27,6 @@ Lookup = Callable[[str], OpSchema]
 _SPACE: Final = re.compile(r"(?:\s+|//[^\n]*)*")
 _BLANK: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
-_CALL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\(")
 _VALUE: Final = re.compile(r"%(?:[A-Za-z_][A-Za-z0-9_.$]*|[0-9]+)")
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
@@ -156,14 +155,12 @@ class _Parser:
 
     def _node(self, scope: dict[str, Value]) -> Node:
         results: list[tuple[str, TensorType]] = []
-        if not _CALL.match(
-            self._text.text, self._text.skip_space()
-        ):  # else a node without results
+        if self._text.is_at("%"):  # else a node without results
             results.append(self._typed_name())
             while self._text.accept(","):
                 results.append(self._typed_name())
             self._text.expect("=")
-        schema = self._lookup(self._name())
+        schema = self._schema()
         operands = self._operands(scope) if self._text.is_at("(") else ()
         attributes = self._attributes(schema)
         location = UNKNOWN_LOCATION
@@ -187,6 +184,14 @@ class _Parser:
         for (name, _), value in zip(results, node.results, strict=True):
             self._define(scope, name, value)
         return node
+
+    def _schema(self) -> OpSchema:
+        start = self._text.skip_space()
+        name = self._name()
+        try:
+            return self._lookup(name)
+        except UserError as error:
+            raise self._text.error(error.message, at=start, hint=error.hint) from error
 
     def _operands(self, scope: dict[str, Value]) -> tuple[Value | None, ...]:
         self._text.expect("(")
