@@ -86,6 +86,8 @@ GROUPS: Final = {
         "runtime.FunctionTable",
         "runtime.InstrumentResult",
         "runtime.packed_function",
+        "runtime.tensor_of",
+        "runtime.array_of",
         "runtime.register_module_kind",
         "runtime.remove_module_kind",
         "runtime.load_static_library",

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast, final, runtime_checkable
 
 from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, plural
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module
@@ -153,8 +153,11 @@ class MachineModule(BoundToProcess, Module):
                 "its type, its number and the memory manager"
             )
         if len(rows) > 1 or tuple(rows[0][:2]) != (_CPU, 0):
-            types = ", ".join(f"{kind}:{number}" for kind, number, _ in rows)
-            raise InputError(f"this machine runs on one CPU, got devices {types}")
+            given_devices = ", ".join(_device_text(*row[:2]) for row in rows)
+            raise InputError(
+                f"this machine runs on one CPU, got {given_devices}",
+                hint="device=tilewright.cpu(0)",
+            )
         managers = {int(one): one for one in MemoryManager}
         manager = managers.get(rows[0][2])
         if manager is None:
@@ -244,7 +247,9 @@ class MachineModule(BoundToProcess, Module):
     def _get_function_param_name(self, name: str, index: int) -> str:
         names = self._parameters(name)
         if not 0 <= index < len(names):
-            raise InputError(f"'{name}' has {len(names)} parameters, got the index {index}")
+            raise InputError(
+                f"'{name}' has {plural(len(names), 'parameter')}, got the index {index}"
+            )
         return names[index]
 
     # --- functions of functions
@@ -302,3 +307,10 @@ def call_told(
 def is_tuple(value: object) -> bool:
     """Whether a result has members: a tuple or list of Python's or of tvm-ffi's."""
     return isinstance(value, (tuple, list, tvm_ffi.Array, tvm_ffi.List))
+
+
+def _device_text(kind: int, number: int) -> str:
+    try:
+        return str(tvm_ffi.Device(kind, number))
+    except KeyError:
+        return f"a device of type {kind}"

@@ -37,13 +37,18 @@ class _Memory:
 def tensor_of(array: Array) -> tvm_ffi.Tensor:
     """The array's memory as a tensor, which keeps it.
 
-    Raises: UserError for a type that tensors do not have; InputError for elements below a mask, for an array that is
+    Raises: UserError for a type that tensors do not have; InputError for what is no array, for elements below a mask, for an array that is
     read-only, and for one of a type of `ml_dtypes` whose elements do not lie one behind the other.
     """
     refuse_mask(array)
     try:
         return tvm_ffi.from_dlpack(array)
     except (BufferError, TypeError, RuntimeError) as error:
+        if not isinstance(array, np.ndarray):
+            raise InputError(
+                f"got {type(array).__name__}, expected an array",
+                hint="make one of it: numpy.asarray(value)",
+            ) from error
         if not array.flags.writeable:
             raise InputError(
                 "got an array that is read-only, expected one that may be written to, as tensors are",
@@ -79,8 +84,14 @@ def array_of(tensor: tvm_ffi.Tensor) -> Array:
 
     One that is borrowed for a call is kept for that time only.
 
-    Raises: InputError for a tensor of another device, one that is not dense, or of an unknown type or one of less than a byte.
+    Raises: InputError for a tensor of another device, one that is not dense, or of an unknown type or one of less than a byte,
+    and for what is no tensor of tvm-ffi.
     """
+    if not isinstance(tensor, tvm_ffi.Tensor):
+        raise InputError(
+            f"got {type(tensor).__name__}, expected a tensor of tvm-ffi",
+            hint="numpy.from_dlpack(value) takes other tensors",
+        )
     if (
         not tensor.__chandle__()
     ):  # numpy would ask it for an owner, which tvm-ffi does not survive

@@ -45,7 +45,10 @@ _CPU: Final = 1
 
 @final
 class VirtualMachine(BoundToProcess):
-    """Functions of a module on devices.
+    """Functions of a module on devices: `machine["main"](x)`.
+
+    Tensors come back as tvm-ffi's: `numpy.from_dlpack(y)` makes arrays of them, `tilewright.runtime.array_of(y)`
+    of those of a type, too, that numpy does not have.
 
     Args:
         module: what `load_module`, `build` or TVM gave: a module, or what has one as `module`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -161,3 +162,11 @@ def test_executors_and_kernels_take_tensors_that_are_borrowed() -> None:
     )
     call_with_borrowed(factory.lib["softmax"], rows, shares)
     assert array_of(shares).sum() == pytest.approx(5)
+
+
+@pytest.mark.parametrize("value", [[1.0, 2.0], 3, None, "x"])
+def test_what_is_no_array_and_what_is_no_tensor_is_said(value: Any) -> None:
+    with pytest.raises(InputError, match=f"got {type(value).__name__}, expected an array"):
+        tensor_of(value)
+    with pytest.raises(InputError, match=f"got {type(value).__name__}, expected a tensor"):
+        array_of(value)

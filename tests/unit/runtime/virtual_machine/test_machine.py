@@ -132,8 +132,14 @@ def test_memory_of_a_device_that_is_not_there_is_an_error() -> None:
 
 
 def test_a_device_that_the_machine_cannot_run_on_is_an_error() -> None:
-    with pytest.raises(InputError, match="runs on one CPU"):
+    with pytest.raises(
+        InputError, match="runs on one CPU, got cuda:0, cpu:0\nhint: device="
+    ):
         VirtualMachine(Executable(), device("cuda", 0))
+    with pytest.raises(InputError, match="runs on one CPU, got cpu:0, cpu:0"):
+        VirtualMachine(Executable(), [cpu(0), cpu(0)])
+    with pytest.raises(InputError, match="got a device of type 99"):
+        VirtualMachine(Executable(), cpu(0)).module["vm_initialization"](99, 0, 2)
 
 
 def test_inputs_stay_until_they_are_set_again() -> None:
