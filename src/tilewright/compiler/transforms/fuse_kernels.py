@@ -10,6 +10,7 @@ the border of a kernel stay outside as views.  How a kernel loops is the schedul
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
@@ -52,8 +53,6 @@ _SMALL_EFFORT: Final = 4  # operations that are as well done again for each elem
 _KEPT: Final = 4  # operations that take as long as bringing an element to memory and back
 _SEVERAL: Final = 2
 """Elements that are asked for, to each that there is, from which on it may pay to keep them."""
-_MANY: Final = 32
-"""The same where sizes are open."""
 _LIKELY_SIZE: Final = 16
 """What an open size is taken for, each by itself: what grows with several sizes is large beside what grows with one."""
 
@@ -483,11 +482,11 @@ class _Prologue:
         """
         size, asked, picked = _size(node), self._evaluations(node), self._picked(node)
         count = _likely(size)
-        is_often = max(_likely(asked), picked) >= _SEVERAL * count
-        if not (isinstance(size, int) and isinstance(asked, int)):
-            # An open number of images is most often small, and is one of the sizes.
-            is_often = picked >= _SEVERAL * count or _likely(asked) >= _MANY * count
-        if not is_often:
+        # An open number of images is most often small.
+        shape = self.group.output.type.shape
+        images = symbolic.names_in(shape[:1]) - symbolic.names_in(shape[1:])
+        often = _likely(asked, images) >= _SEVERAL * _likely(size, images)
+        if not often and picked < _SEVERAL * count:
             return False
         effort = self._effort(node)
         spared = (effort - 1) * max(_likely(asked), picked) - (effort + _KEPT) * count
@@ -526,12 +525,16 @@ class _Prologue:
         return fits and not self.groups.is_output(node.result)
 
 
-def _likely(size: Dim) -> int:
-    """A number for a size, by which kernels are told apart that do much from those that do little."""
+def _likely(size: Dim, ones: Collection[str] = ()) -> int:
+    """A number for a size, by which kernels are told apart that do much from those that do little; the sizes `ones` are taken for 1."""
     if isinstance(size, int):
         return size
     known: dict[str, Dim] = {
-        s.name: _LIKELY_SIZE if s.upper is None else min(s.upper, _LIKELY_SIZE)
+        s.name: 1
+        if s.name in ones
+        else _LIKELY_SIZE
+        if s.upper is None
+        else min(s.upper, _LIKELY_SIZE)
         for s in symbolic.symbols(size)
     }
     value = symbolic.substitute_if_defined(size, known)

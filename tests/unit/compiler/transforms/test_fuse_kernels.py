@@ -513,7 +513,7 @@ def places(rows, columns, steps, size="N"):
         for i in range(steps)
     )
     return (
-        f"graph @g<N: 1..>(%x: f32[{rows}, {columns}], %c0: f32[{columns}]) {{{chain}"
+        f"graph @g<C: 1.., N: 1..>(%x: f32[{rows}, {columns}], %c0: f32[{columns}]) {{{chain}"
         f" %y: f32[{rows}, {columns}] = add(%x, %c{steps}) return %y }}"
     )
 
@@ -523,6 +523,12 @@ def test_what_varies_along_one_axis_and_is_dear_is_computed_once():
     assert fused(places(1000, 500, 8)) == [chain, "add"]
     assert fused(places("N", "N", 8)) == [f"{chain}+add"]
     assert fused(places("64, N", "N", 8)) == [chain, "add"]
+
+
+def test_an_open_axis_that_is_not_of_images_is_one_along_which_work_is_repeated():
+    chain = "+".join(["floor", "neg"] * 8)
+    assert fused(places("1, C", "N, N", 16)) == [chain, "add"]
+    assert fused(places("C, 1", "N, N", 16)) == [f"{chain}+add"]
 
 
 def test_what_is_cheap_or_repeated_little_is_computed_again():
