@@ -15,7 +15,7 @@ from typing import ClassVar, Final, final
 from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim, Symbol
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import depends, is_folded, stride
 from tilewright.compiler.kernel.fields import payloads
@@ -34,7 +34,7 @@ from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.squares import tiles_apart, write_out_blocks
-from tilewright.compiler.schedule.rules.structure import parallel_chain
+from tilewright.compiler.schedule.rules.structure import few_numbers, parallel_chain
 from tilewright.compiler.schedule.rules.vectors import vectorize_loop, whole_part
 from tilewright.compiler.schedule.rules.workgroups import (
     Grid,
@@ -58,8 +58,6 @@ _STRIP: Final = 4 * _BLOCK
 """Elements of a row that is written in between others, before the next of them is written."""
 _SHORT_FOLD: Final = 8
 """Up to so many elements at places that a division by an open size tells are written one by one."""
-_FEW: Final = (2, 3, 4)
-"""Elements side by side that have code of their own where only a call knows how many there are."""
 
 
 @final
@@ -303,10 +301,9 @@ class PointwiseSite:
         one turn of the other code, whose lanes may be those of a wider type.
         """
         s = self.s
-        if not isinstance(symbolic.only_atom(size), Symbol):
+        numbers = few_numbers(size)
+        if not numbers:
             return
-        low, high = symbolic.bounds(size)
-        numbers = [n for n in _FEW if (low or 0) <= n <= (n if high is None else high)]
         around = enclosing_loops(s.kernel, find(s.kernel, long))
         inside = [x.var.name for x in around if x.kind not in GRID_KINDS]
         lanes = _lanes(self.machine, self.body, long)

@@ -16,6 +16,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
+from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.analysis.dependence import (
     lines_of_an_iteration,
@@ -33,7 +34,11 @@ from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
-from tilewright.compiler.schedule.rules.structure import parallel_chain, short_axis
+from tilewright.compiler.schedule.rules.structure import (
+    few_numbers,
+    parallel_chain,
+    short_axis,
+)
 from tilewright.compiler.schedule.rules.vectors import lanes_of, vectorize_loop
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, cut, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
@@ -143,6 +148,8 @@ class RowsSite:
         if self.names:
             blocks, row = block(s, fuse_all(s, self.names), chosen.block)
             grid.commit(blocks)
+            if row not in blocks:
+                self._windows_in_one_piece(row, chosen.written_out)
             if row not in blocks and self._may_be_short(row):
                 are_long = self._across_rows(row)
                 if are_long:
@@ -175,6 +182,19 @@ class RowsSite:
             op is None or _runs(loop, name) for loop, name, op in totals
         )
 
+    def _windows_in_one_piece(self, row: str, written_out: int) -> None:
+        """Give code of its own to the size of a picture whose rows a window holds whole: those of the window follow each other."""
+        s, name = self.s, self.passes[0].var.name
+        found = _whole_rows(s, find(s.kernel, name)) if len(self.passes) == 1 else None
+        if found is None:
+            return
+        around, size, number = found
+        *known, _ = s.parts(do.version_of_sizes, row, size, [number])
+        for piece in known:
+            window = s.apply(do.fuse, piece[around], piece[name], s.fresh("window"))
+            schedule_pass(s, window, self.machine, written_out)
+            s.note(f"rows: windows are in one piece where {size} is {number}")
+
     @property
     def _most(self) -> int:
         """The longest row that is short where only a call knows how long rows are.
@@ -204,12 +224,9 @@ class RowsSite:
         try:
             *_, short = s.apply(do.version, row, length, most + 1)
             near = short[row]
-            for buffer in _read_again(find(s.kernel, near).body):
-                s.attempt(do.keep_line, buffer, near, most)
-            _, side = cut(s, near, lanes, f"{row}_t", "side")
-            for part in s.parts(do.specialize, side, tail="guarded"):
-                s.apply(do.expand, part[side])
-                s.apply(do.vectorize, part[side])
+            known = few_numbers(length)
+            for part in s.parts(do.version_of_sizes, near, length, known):
+                _lanes_of_rows(s, part[near], lanes, most)
         except ScheduleError as error:
             s.kernel = before
             s.note(f"rows of few elements are no lanes: {error.message}")
@@ -247,6 +264,37 @@ class RowsSite:
     def _lanes(self) -> int:
         """Lanes of the widest type of all passes."""
         return min(_lanes_along(p, self.machine) for p in self.passes)
+
+
+def _whole_rows(s: Schedule, passed: For) -> tuple[str, Dim, int] | None:
+    """The loop over the rows of a window that `passed` goes along, the size that says how far apart they lie, and at which they are in one piece."""
+    length, around = passed.extent, enclosing_loops(s.kernel, passed)
+    if not isinstance(length, int) or not around or not around[-1].reduction:
+        return None
+    outer = around[-1].var.name
+    moving = [x for x in loads(passed.body) if depends(x, passed.var.name)]
+    steps = {(stride(x, outer), stride(x, passed.var.name)) for x in moving}
+    far, near = steps.pop() if len(steps) == 1 else (None, None)
+    tests = any(x.mask is not None for x in moving)
+    if far is None or near != 1 or tests or not isinstance(symbolic.only_atom(far), Symbol):
+        return None
+    return outer, far, length
+
+
+def _lanes_of_rows(s: Schedule, row: str, lanes: int, most: int) -> None:
+    """Lanes across rows of at most so many elements; passes over a known number of them are written out."""
+    body = find(s.kernel, row).body
+    inner = list(loops(body))
+    for buffer in _read_again(body):
+        extents = [x.extent for x in inner if isinstance(x.extent, int)]
+        s.attempt(do.keep_line, buffer, row, max(extents, default=most))
+    _, side = cut(s, row, lanes, f"{row}_t", "side")
+    for part in s.parts(do.specialize, side, tail="guarded"):
+        s.apply(do.expand, part[side])
+        s.apply(do.vectorize, part[side])
+        for loop in list(loops(find(s.kernel, part[side]).body)):
+            if isinstance(loop.extent, int):
+                s.apply(do.unroll, loop.var.name)
 
 
 def _inside(s: Schedule, name: str) -> Sequence[Piece]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Final, final
 
+from tilewright.base import symbolic
 from tilewright.base.dtypes import f32
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
@@ -30,6 +31,8 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.reduction import terms_of
 from tilewright.compiler.schedule.tree import chain as perfect_nest
 from tilewright.compiler.schedule.tree import loads_with_paths
+
+_FEW: Final = (2, 3, 4)
 
 
 def top_nests(kernel: ir.Kernel) -> list[ir.For]:
@@ -355,6 +358,14 @@ def _written_out(
         memo[id(part)] = weight(part) + sum(memo[id(p)] for p in below)
         stack.pop()
     return memo[id(root)]
+
+
+def few_numbers(size: Dim) -> list[int]:
+    """Numbers that a size may be and that have code of their own where only a call knows it: few elements side by side."""
+    if not isinstance(symbolic.only_atom(size), Symbol):
+        return []
+    low, high = symbolic.bounds(size)
+    return [n for n in _FEW if (low or 0) <= n <= (n if high is None else high)]
 
 
 def short_axis(machine: MachineModel) -> int:

@@ -468,7 +468,7 @@ def test_vectors_behind_the_end_of_a_row_of_open_length_have_no_code() -> None:
 @pytest.mark.sampled(5)
 @pytest.mark.thinned(19)
 @pytest.mark.parametrize("machine", [V4, V3], ids=str)
-@pytest.mark.parametrize("length", [1, 7, 16, 17, 31, 32, 33, 49, 64, 65, 80])
+@pytest.mark.parametrize("length", [1, 3, 7, 16, 17, 31, 32, 33, 49, 64, 65, 80])
 @pytest.mark.parametrize(("name", "attributes"), [*PASSES, ("reduce_sum", {"axes": (-1,)})])
 def test_a_short_row_has_the_same_bits_in_every_batch(
     name: str, attributes: dict[str, object], length: int, machine: MachineModel

@@ -1,4 +1,4 @@
-"""Rows that fill a part of a vector."""
+"""Rows that fill a part of a vector, and few elements a row."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import pytest
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import DType, f16, f32
 from tilewright.base.outcome import Outcome
+from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
-V3, V2 = (MachineModel.of(Target.level(name)) for name in ("v3", "v2"))
+V4, V3, V2 = (MachineModel.of(Target.level(name)) for name in ("v4", "v3", "v2"))
 
 
 @pytest.mark.parametrize("op", ["max_pool", "average_pool"])
@@ -49,3 +50,16 @@ def test_rows_that_fill_most_of_a_vector_are_one_under_a_mask(
     assert done.verdict is not None
     assert (done.verdict.outcome is Outcome.ROWS) == in_lanes, done.notes
     assert_same(naive, done, exact=op == "max_pool")
+
+
+@pytest.mark.parametrize("machine", [V4, V3], ids=str)
+def test_rows_of_two_to_four_have_code_in_which_passes_are_written_out(
+    machine: MachineModel,
+) -> None:
+    rows, length = symbol("M", 1), symbol("N", 1)
+    naive = op_kernel("softmax", [(rows, length)], (rows, length), {"axis": -1})
+    done = schedule(naive, machine)
+    told = [of["numbers"] for name, of in done.trace if name == "version_of_sizes"]
+    assert told == [[2, 3, 4]]
+    for m, n in ((1, 2), (9, 2), (16, 3), (17, 4), (3, 5)):
+        assert_same(naive, done, {"M": m, "N": n}, exact=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from fakes.contractions import depthwise
@@ -96,3 +98,26 @@ def test_windows_far_apart_that_are_inside_test_no_place(
     assert tests == {False, True}, "windows inside ask nothing, those at the border do"
     for height in (size,) if size else (window, window + 1, 8, 9, 17, 31, 32, 40):
         assert_same(naive, done, {"H": height}, exact=op == "max_pool")
+
+
+@pytest.mark.parametrize("op", ["max_pool", "average_pool"])
+@pytest.mark.parametrize(("side", "pads"), [("H", 0), ("W", 0), ("W", 1)])
+def test_a_window_whose_rows_follow_each_other_is_one_row(
+    op: str, side: str, pads: int
+) -> None:
+    """A picture that one window holds, or is as wide as one, is a reduction along what lies in order."""
+    height, width = symbol("H", 1), symbol(side, 1)
+    counts = [(size + 2 * pads - 7) // 7 + 1 for size in (height, width)]
+    attributes: dict[str, object] = {
+        "kernel": (7, 7), "strides": (7, 7), "pads": (pads,) * 4,
+        "dilations": (1, 1), "ceil_mode": False, "layout": "NCHW",
+    }  # fmt: skip
+    if op == "average_pool":
+        attributes["count_include_pad"] = False
+    naive = op_kernel(op, [(2, 3, height, width)], (2, 3, *counts), attributes)
+    done = schedule(naive, V3)
+    assert (f"in one piece where {side} is 7" in str(done.notes)) == (pads == 0)
+    for high, wide in itertools.product((5, 7, 8, 14, 20), repeat=2):
+        if side == "W" or high == wide:
+            sizes = {"H": high, "W": wide}
+            assert_same(naive, done, sizes, exact=op == "max_pool")
