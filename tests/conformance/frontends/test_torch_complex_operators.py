@@ -94,9 +94,47 @@ def functions(z: Any) -> Any:
     return *running, *bits, torch.exp2(z), functional.silu(z), dropped
 
 
+def by_other_names(z: Any) -> Any:
+    """Operators that have more than one name: each was refused under one of them."""
+    special, places = torch.special, torch.tensor([2, 0])
+    quotients = (torch.true_divide(z, z[0]), torch.true_divide(z, 2))
+    same_numbers = (torch.positive(z), torch.alias_copy(z), torch.detach_copy(z))
+    of_each = (special.expm1(z), special.log1p(z), special.exp2(z), special.expit(z))
+    unchecked = torch.ops.aten._unsafe_index_put(z, [places], z[:2], True)
+    moved = (torch.ops.aten._unsafe_index(z, [places]), unchecked, torch.ger(z[:, 0], z[1]))
+    written = (z.new_empty((2, 3)), z.new_empty_strided((2, 3), (3, 1)))
+    either = torch.where(z.real > 0, 1j, 2.0)
+    return (
+        *quotients,
+        *same_numbers,
+        *of_each,
+        *moved,
+        *[e.fill_(1j) for e in written],
+        either,
+    )
+
+
+def lengths(z: Any) -> Any:
+    norms = (
+        torch.norm(z, 2, dim=1, dtype=z.dtype),
+        linalg.vector_norm(z, 3, dtype=z.dtype),
+    )
+    older = torch.ops.aten.norm.ScalarOpt_dim(z, 3, [1], True)
+    return *norms, older, torch.masked.normalize(z, 2.0, 1)
+
+
 @pytest.mark.parametrize(
     "function",
-    [spread, filled, functions, no_numbers, of_other_types, turned],
+    [
+        spread,
+        filled,
+        functions,
+        no_numbers,
+        of_other_types,
+        turned,
+        by_other_names,
+        lengths,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_what_a_tensor_of_complex_numbers_is_asked(function: Callable[..., Any]) -> None:
@@ -163,6 +201,7 @@ CASES = {
     "of f64": (of_one_matrix, numbers(3, 3, dtype=torch.complex128)),
     "positive": (of_a_positive_matrix, positive(4), numbers(4, 3)),
     "tall": (of_any_matrix, numbers(5, 3)),
+    "wide": (of_any_matrix, numbers(3, 5)),
 }
 
 

@@ -111,3 +111,18 @@ def test_matrices_of_open_sizes_have_factors() -> None:
     """Of more rows than columns, as many and fewer."""
     same(factors, [(torch.randn(n, 4),) for n in (6, 4, 2, 9)], ({0: AUTO},))
     same(factors, [(torch.randn(n, 5, 3),) for n in (4, 2)], ({0: AUTO},))
+
+
+def reflected(x: Any, y: Any) -> Any:
+    reflectors = torch.geqrf(x)
+    left = [torch.ormqr(*reflectors, y, transpose=turned) for turned in (False, True)]
+    return *left, torch.ormqr(*reflectors, y.mT, left=False)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 4), (4, 4), (2, 5), (1, 3)])
+def test_matrices_are_multiplied_by_factors_of_tall_and_wide_ones(
+    rows: int, columns: int
+) -> None:
+    """Of those with fewer rows than columns it was refused."""
+    same(reflected, [(torch.randn(rows, columns), torch.randn(rows, 3))])
+    same(reflected, [(torch.randn(2, rows, columns), torch.randn(2, rows, 2))])

@@ -285,13 +285,14 @@ def _side_by_side(e: NodeMaker, pieces: Sequence[Complex], axis: int) -> Complex
 _UNARY: Final = {
     "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh", "cos": "cos", "cosh": "cosh",
     "exp": "exp", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "rsqrt": "rsqrt", "sgn": "sign", "sigmoid": "sigmoid",
-    "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
+    "sin": "sin", "sinh": "sinh", "special_expit": "sigmoid", "special_expm1": "exponential_minus_one", "special_log1p": "log_plus_one", "sqrt": "sqrt",
+    "tan": "tan", "tanh": "tanh",
 }  # fmt: skip
 """Operators of ATen by the function that each is."""
 
 ROWS: Final[dict[str, Callable[[Call], Held | Sequence[Held]]]] = {
     **{name: _function(function) for name, function in _UNARY.items()},
-    "log2": _logarithm(2), "log10": _logarithm(10), "exp2": _power_of_two, "dropout": _kept,
+    "log2": _logarithm(2), "log10": _logarithm(10), "exp2": _power_of_two, "special_exp2": _power_of_two, "dropout": _kept,
     **dict.fromkeys(("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"), _power),
     **dict.fromkeys(("eq.Tensor", "eq.Scalar"), _alike(negated=False)),
     **dict.fromkeys(("ne.Tensor", "ne.Scalar"), _alike(negated=True)),
@@ -303,7 +304,7 @@ ROWS: Final[dict[str, Callable[[Call], Held | Sequence[Held]]]] = {
     "isnan": _each_part("is_nan", "logical_or"), "isinf": _each_part("is_inf", "logical_or"),
     "isfinite": _finite, "silu": _self_gated, "cumprod": _running_product,
     "linear": _linear, "addmm": _added_product("mat1", "mat2"), "addmv": _added_product("mat", "vec"), "addcdiv": _added_quotient, "baddbmm": _added_product("batch1", "batch2"),
-    "dot": _vectors(conjugated=False), "vdot": _vectors(conjugated=True), "outer": _outer,
+    "dot": _vectors(conjugated=False), "vdot": _vectors(conjugated=True), "outer": _outer, "ger": _outer,
     "addcmul": _added_multiple, **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), _between),
     **dict.fromkeys(("prod", "prod.dim_int"), _product_of_all),
 }  # fmt: skip

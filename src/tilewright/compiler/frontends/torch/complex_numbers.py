@@ -380,8 +380,8 @@ _ROWS: Final[dict[str, Build]] = {
     "real": _real, "imag": _imaginary, "abs": _size, "add.Tensor": _sum("add"),
     "add.Scalar": _sum("add"), "sub.Tensor": _sum("sub"), "sub.Scalar": _sum("sub"),
     **dict.fromkeys(("rsub.Scalar", "rsub.Tensor"), _sum("sub", turned=True)), "mul.Tensor": _product, "mul.Scalar": _product,
-    "div.Tensor": _quotient, "div.Scalar": _quotient, "reciprocal": _reciprocal,
-    **dict.fromkeys(("where.ScalarOther", "where.ScalarSelf"), _chosen),
+    **dict.fromkeys(("div.Tensor", "div.Scalar", "true_divide.Tensor", "true_divide.Scalar"), _quotient), "reciprocal": _reciprocal,
+    **dict.fromkeys(("where.Scalar", "where.ScalarOther", "where.ScalarSelf"), _chosen),
     **dict.fromkeys(("fill.Tensor", "fill.Scalar"), _filled_with),
     "matmul": _matrix_product("other"), "mm": _matrix_product("mat2"), "mv": _matrix_product("vec"),
     "bmm": _matrix_product("mat2"), **dict.fromkeys(("cat", "concat", "concatenate"), _joined("dim")), "stack": _joined("dim", stacked=True),
@@ -393,8 +393,8 @@ _ROWS: Final[dict[str, Build]] = {
     **dict.fromkeys(("full", "full_like", "new_full"), _filled()),
 }  # fmt: skip
 _BY_PARTS: Final = (
-    "alias", "clone", "contiguous", "cumsum", "detach", "embedding", "empty.memory_format", "empty_like", "gather", "index.Tensor", "index_add",
-    "index_copy", "index_fill.int_Scalar", "index_fill.int_Tensor", "index_put", "index_select", "lift_fresh_copy", "masked_fill.Scalar", "masked_fill.Tensor", "masked_select", "mean", "mean.dim", "nan_to_num", "neg", "resolve_conj", "resolve_neg", "scatter.src", "scatter.value",
+    "_unsafe_index.Tensor", "_unsafe_index_put", "alias", "alias_copy", "clone", "contiguous", "cumsum", "detach", "detach_copy", "embedding", "empty.memory_format", "empty_like", "empty_permuted", "empty_strided", "gather", "index.Tensor", "index_add",
+    "index_copy", "index_fill.int_Scalar", "index_fill.int_Tensor", "index_put", "index_select", "lift", "lift_fresh", "lift_fresh_copy", "masked_fill.Scalar", "masked_fill.Tensor", "masked_select", "mean", "mean.dim", "nan_to_num", "neg", "new_empty", "new_empty_strided", "positive", "resolve_conj", "resolve_neg", "scatter.src", "scatter.value",
     "scatter_add", "select_scatter", "slice_scatter", "sum", "sum.dim_IntList", "take",
 )  # fmt: skip
 
@@ -427,7 +427,10 @@ def _truths(e: NodeMaker, held: Complex) -> Tensor:
 
 
 REAL_FORMS: Final[dict[str, Callable[[NodeMaker, Complex], Tensor]]] = {
-    _full("linalg_vector_norm"): _sizes,
+    **{
+        _full(name): _sizes
+        for name in ("linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dtype")
+    },
     **{
         _full(name): _truths
         for name in ("all", "all.dim", "all.dims", "any", "any.dim", "any.dims", "logical_and", "logical_not", "logical_or", "nonzero")

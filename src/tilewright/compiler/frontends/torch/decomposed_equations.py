@@ -167,8 +167,13 @@ def _apply_reflections(
     vectors: Held, scales: Held, x: Held, left: bool = True, transpose: bool = False
 ) -> Held:
     torch = _torch()
-    missing = vectors.shape[-2] - vectors.shape[-1]
-    whole = torch.nn.functional.pad(vectors, (0, missing)) if missing > 0 else vectors
+    rows, columns = vectors.shape[-2:]
+    # Columns behind the last row hold no reflection.
+    whole = (
+        vectors
+        if rows == columns
+        else torch.nn.functional.pad(vectors, (0, rows - columns))
+    )
     q = torch.linalg.householder_product(whole, scales)
     q = _turned(q) if transpose else q
     return q @ x if left else x @ q
