@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from tilewright.base import knobs
 from tilewright.base.compilation_cache import CacheUsage, CompilationCache
+from tilewright.base.errors import UserError
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import json_option
+
+if TYPE_CHECKING:
+    from tilewright.api.language.program_store import ProgramStore
 
 
 @click.command(
@@ -40,6 +45,7 @@ def command(clear: bool, as_json: bool) -> None:
         }
         models = {"folder": str(programs.folder), **_counts(kept, clear)}
         click.echo(json.dumps({**known, **_counts(usage, clear), "models": models}))
+        _check_cleared(cache, programs, clear)
         return
     rows = table("cache", [("", "left"), ("", "left")])
     rows.show_header = False
@@ -57,6 +63,19 @@ def command(clear: bool, as_json: bool) -> None:
         f"{format_bytes(kept.size_bytes)} of {plural(kept.entry_count, 'model')}",
     )
     out.print(rows)
+    _check_cleared(cache, programs, clear)
+
+
+def _check_cleared(cache: CompilationCache, programs: ProgramStore, clear: bool) -> None:
+    """Raise UserError for what should have gone and is still there."""
+    for kept in (cache, programs) if clear else ():
+        left = kept.usage().entry_count
+        if left:
+            raise UserError(
+                f"{left} of what it holds could not be deleted",
+                location=kept.folder,
+                hint="the folder is read-only or another user's, or a compilation writes to it now",
+            )
 
 
 def _counts(usage: CacheUsage, cleared: bool) -> dict[str, object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,29 @@ def test_the_cache_says_what_it_holds_and_is_cleared(
         done = tilewright("cache", "--clear")
         assert done.row("deleted").endswith(f"in {known['entries']} entries")
         assert json.loads(tilewright("cache", "--json").out)["entries"] == 0
+
+
+def test_entries_that_cannot_be_deleted_are_an_error(
+    mlp_onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that is mounted read-only."""
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        del missing_ok
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+    with knobs.override(cache_dir=tmp_path / "cache", cache="1"):
+        tilewright("compile", mlp_onnx, "-q", "-o", tmp_path / "m.vmfb")
+        known = json.loads(tilewright("cache", "--json").out)
+        monkeypatch.setattr(Path, "unlink", refuse)
+        done = tilewright("cache", "--clear")
+        assert done.code == 1
+        assert done.row("deleted") == "0 B in 0 entries"
+        assert done.err == (
+            f"error: {known['folder']}: {known['entries']} of what it holds could not be deleted\n"
+            "hint: the folder is read-only or another user's, or a compilation writes to it now\n"
+        )
+        assert tilewright("cache", "--clear", "--json").code == 1
 
 
 @pytest.mark.slow
