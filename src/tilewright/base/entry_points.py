@@ -106,6 +106,8 @@ def _reader():
 
 
 def _package(row: importlib.metadata.EntryPoint) -> str:
-    if row.dist is None:
+    # What is not in the metadata warns, and one day raises, where it is read.
+    told = {} if row.dist is None else row.dist.metadata
+    if "Name" not in told or "Version" not in told:
         return "without a name"
-    return f"{row.dist.name} {row.dist.version}"
+    return f"{told['Name']} {told['Version']}"

@@ -247,7 +247,7 @@ def test_slow_commands_behind_many_fast_ones_hear_signals(
         recorder.dispatch(kernels["mark"], [(counts, 0, 4)], (1, 1, 1))
     for _ in range(60):
         recorder.dispatch(
-            kernels["linger"], [(tensor, 0, 1 << 17)], (1, 1, 1), constants=[5]
+            kernels["linger"], [(tensor, 0, 1 << 17)], (1, 1, 1), constants=[10]
         )
         recorder.dispatch(kernels["mark"], [(counts, 4, 4)], (1, 1, 1))
     commands = recorder.build(core.CommandList)
@@ -259,14 +259,14 @@ def test_slow_commands_behind_many_fast_ones_hear_signals(
 
     before = signal.signal(signal.SIGALRM, enough)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(TimeoutError):
             commands.run(pool, [found, np.zeros(1 << 17, np.uint8)])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert found[0] == 262
-    assert found[1] < 20
+    assert found[1] < 30
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2])
