@@ -256,6 +256,8 @@ def _joined(axis_name: str, *, stacked: bool = False) -> Build:
             if held is None:
                 raise ModelError("argument 'tensors' lacks a tensor")
             pairs.append(on_parts(call, as_complex(e, held)))
+        if not stacked:  # What has one empty axis is no part, whatever the others have.
+            pairs = [pair for pair in pairs if pair.real.shape != (0,)] or pairs[:1]
         axis = normal(call.integer(axis_name, 0), len(call.shape()))
         columns = zip(*((pair.real, pair.imaginary) for pair in pairs), strict=True)
         parts = (
