@@ -172,19 +172,25 @@ def computed(
     program: Program, graph: Graph, tensors: Sequence[torch.Tensor], run: Call = evaluate
 ) -> list[object]:
     """What the oracles of the ops compute of a graph, or what another `run` gives."""
-    arrays = {
-        f"{e.name}": t
-        for e, t in zip(
-            [e for e in program.inputs if e.role is Role.USER], tensors, strict=True
-        )
-    }
-    named = {name: border.to_array(tensor) for name, tensor in arrays.items()}
+    users = [e for e in program.inputs if e.role is Role.USER]
+    named: dict[str, np.ndarray] = {}
+    for entry, tensor in zip(users, tensors, strict=True):
+        named |= _arrays(entry.name, tensor)
     states = {e.name: e.array for e in program.inputs if e.role is Role.STATE}
     named |= states
     results = iter(run(graph, [named[v.name] for v in graph.inputs]))
     outputs: Sequence[Output] = program.outputs
     values = [(o, _value_of(o, results)) for o in outputs]
     return [v for output, v in values if not output.written and not output.state]
+
+
+def _arrays(name: str, tensor: torch.Tensor) -> dict[str, np.ndarray]:
+    """What the graph asks for of one tensor; of a complex one its two parts."""
+    if not tensor.is_complex():
+        return {name: border.to_array(tensor)}
+    pairs = torch.view_as_real(tensor.resolve_conj())
+    parts = (("real", pairs[..., 0]), ("imaginary", pairs[..., 1]))
+    return {f"{name}_{part}": border.to_array(x.contiguous()) for part, x in parts}
 
 
 def compiled(
@@ -244,6 +250,13 @@ def _parts(x: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers in f64, whole ones as they are."""
+    if x.is_complex():
+        return x.to(torch.complex128)
+    return x.double() if x.is_floating_point() else x
+
+
 class _Exact:
     """What torch gives for the same operands in f64, where sums of halves are asked about."""
 
@@ -251,9 +264,7 @@ class _Exact:
         self.module, self.leaves = module, leaves
 
     def __call__(self, position: int) -> np.ndarray | None:
-        wide = [
-            t.double() if t.is_floating_point() else t for t in clone_leaves(self.leaves)
-        ]
+        wide = [_widened(t) for t in clone_leaves(self.leaves)]
         try:
             with torch.no_grad():
                 return _parts(self.module(*wide)[position]).double().numpy()
@@ -270,7 +281,7 @@ def compare(
     by_shape: bool,
 ) -> None:
     """Raise Wrong for a result that is off: farther than the tolerance from torch's, and than torch from the exact one."""
-    theirs = _parts(theirs)
+    is_complex, theirs = theirs.is_complex(), _parts(theirs)
     array = border.to_array(theirs)
     mine = np.asarray(ours)
     if mine.shape != array.shape or mine.dtype != array.dtype:
@@ -285,6 +296,9 @@ def compare(
     else:
         left, right = mine.astype(np.float64), array.astype(np.float64)
         ok = np.isclose(left, right, rtol=relative, atol=absolute, equal_nan=True)
+        if is_complex:  # as far off as the whole number, as in torch's own tests
+            whole = np.linalg.norm(right, axis=-1, keepdims=True)
+            ok |= np.isfinite(whole) & (abs(left - right) <= absolute + relative * whole)
         if not np.all(ok) and theirs.dtype is not torch.float64:
             wide = exact()
             if wide is not None and wide.shape == left.shape:

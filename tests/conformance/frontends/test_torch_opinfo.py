@@ -53,7 +53,8 @@ def info_of(name: str) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_sample_is_wrong(name: str) -> None:
     info = info_of(name)
-    dtypes = [d for d in (torch.float32, torch.bfloat16, torch.int64) if d in info.dtypes]
+    wanted = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
+    dtypes = [d for d in wanted if d in info.dtypes]
     found = [
         [samples.outcome_of(info, sample) for sample in samples.in_order(info, dtype)[:4]]
         for dtype in dtypes
