@@ -23,6 +23,7 @@ from tilewright.formats.plan.steps import (
     operands_of,
     results_of,
 )
+from tilewright.formats.ways import first_lost
 
 _RANK_LIMIT: Final = 64
 _OPERAND_LIMIT: Final = 1 << 16
@@ -218,18 +219,11 @@ def _check_flow(plan: Plan, step: Step, subject: str) -> None:
 
 def _check_ways(plan: Plan) -> None:
     """From every step that a call may come to, some way leads to the end."""
-    if not plan.has_flow:
-        return
-    end = len(plan.steps)
-    ways = [_next_steps(plan, position) for position in range(end)]
-    back: list[list[int]] = [[] for _ in range(end + 1)]
-    for position, following in enumerate(ways):
-        for other in following:
-            back[other].append(position)
-    ends = _within_reach(end, back)
-    lost = _within_reach(0, [*ways, ()]) - ends
-    if lost:
-        problem = f"step '{plan.steps[min(lost)].name}': no way leads from here to the end"
+    if all(step.goto < 0 or step.goto > at for at, step in enumerate(plan.steps)):
+        return  # every step leads forwards
+    lost = first_lost([_next_steps(plan, at) for at in range(len(plan.steps))])
+    if lost is not None:
+        problem = f"step '{plan.steps[lost].name}': no way leads from here to the end"
         raise ArchiveError(problem, location="plan")
 
 
@@ -237,17 +231,6 @@ def _next_steps(plan: Plan, position: int) -> Sequence[int]:
     step = plan.steps[position]
     ways = {"jump": (step.goto,), "branch": (position + 1, step.goto)}
     return ways.get(step.kind, (position + 1,))
-
-
-def _within_reach(start: int, ways: Sequence[Sequence[int]]) -> set[int]:
-    """The places that some way leads to from `start`, itself among them."""
-    found = {start}
-    waiting = [start]
-    while waiting:
-        new = set(ways[waiting.pop()]) - found
-        found |= new
-        waiting += new
-    return found
 
 
 def _check_blocks(plan: Plan, step: Step, subject: str) -> None:

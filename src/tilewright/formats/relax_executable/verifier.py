@@ -1,12 +1,13 @@
 """What holds of every executable that is run: whoever translates it need not look again.
 
 Registers lie within the frame of their function, jumps within its instructions, indices within their
-tables; no function runs beyond its end; a call of bytecode has as many arguments as the function takes; functions do
+tables; no function runs beyond its end, nor in a circle that no branch leads out of; a call of bytecode has as many arguments as the function takes; functions do
 not share instructions, so that what is made of each takes time and memory by the size of the file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.errors import ArchiveError
@@ -21,9 +22,11 @@ from tilewright.formats.relax_executable.records import (
     Function,
     FunctionKind,
     Goto,
+    Instruction,
     RelaxExecutable,
     Return,
 )
+from tilewright.formats.ways import first_lost
 
 _REGISTERS_LIMIT: Final = 1 << 20
 _ARGUMENTS_LIMIT: Final = 1 << 16
@@ -97,6 +100,27 @@ def _verify_code(executable: RelaxExecutable, function: Function) -> None:
     where = f"{executable.location}: function '{function.name}'"
     for index in range(function.first, function.end):
         _verify_instruction(executable, function, index, f"{where}: instruction {index}")
+    code = executable.instructions[function.first : function.end]
+    if not any(isinstance(one, Goto) and one.offset <= 0 for one in code):
+        return  # every instruction leads forwards
+    lost = first_lost([_next_places(at, one, len(code)) for at, one in enumerate(code)])
+    if lost is not None:
+        raise ArchiveError(
+            "no way leads from here to a return",
+            location=f"{where}: instruction {function.first + lost}",
+        )
+
+
+def _next_places(at: int, instruction: Instruction, end: int) -> Sequence[int]:
+    match instruction:
+        case Return():
+            return (end,)
+        case Goto(offset):
+            return (at + offset,)
+        case Branch(_, otherwise):
+            return (at + 1, at + otherwise)
+        case Call():
+            return (at + 1,)
 
 
 def _verify_instruction(

@@ -122,12 +122,22 @@ def test_arguments_keep_their_signs() -> None:
         ([[1, 1, 1, 1 << 40], [2, 0]], "a call with 1099511627776 arguments"),
         ([[5, 0]], "instruction 0: unknown opcode 5"),
         ([[2]], "ends behind the code"),
+        ([[3, 0], [2, 0]], "instruction 0: no way leads from here to a return"),
+        (
+            [[4, 0, 3], [1, 1, 1, 0], [3, -1], [2, 0]],
+            "instruction 1: no way leads from here to a return",
+        ),
     ],
 )
 def test_code_that_leaves_its_bounds_is_refused(code: list[list[int]], text: str) -> None:
     with pytest.raises(ArchiveError, match=r"net\.so: ") as caught:
         _read(code)
     assert text in str(caught.value)
+
+
+def test_a_loop_that_a_branch_leads_out_of_is_read() -> None:
+    code = [[4, 0, 3], [1, 1, 1, 0], [3, -2], [2, 0]]
+    assert len(_read(code).instructions) == 4
 
 
 @pytest.mark.parametrize(

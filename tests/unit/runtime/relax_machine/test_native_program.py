@@ -305,8 +305,8 @@ def test_threads_run_one_program() -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 def test_a_signal_ends_code_that_does_not_end() -> None:
-    program = Program(0).call(".null_value", to=0)
-    program.code.append(Goto(-1))
+    program = Program(1).branch(0, 3).call(".null_value", to=1)
+    program.code.append(Goto(-2))
     run = program.give(0).machine().packed("main")
 
     def interrupt(*_: object) -> None:
@@ -316,7 +316,7 @@ def test_a_signal_ends_code_that_does_not_end() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(KeyboardInterrupt, match="enough"):
-            run()
+            run(1)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
