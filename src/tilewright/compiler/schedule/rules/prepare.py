@@ -7,12 +7,19 @@ registers.  Target-independent; the same for every class of kernel.  Called firs
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.analysis.strides import depends
 from tilewright.compiler.kernel.ir import Buffer, For, If, Kernel, Space, Statement, Store
-from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, loads, stores
+from tilewright.compiler.kernel.rewrite import (
+    buffers_read,
+    buffers_written,
+    loads,
+    loops,
+    stores,
+)
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.primitives.inlining import definition
@@ -42,6 +49,8 @@ INVARIANT_COST: Final = 4
 
 In a temporary they would stand between the sum and what is done with it, which then could not be joined.
 """
+_FEW: Final = 4
+"""Elements side by side, as coordinates and colours, that fill no vector."""
 WORKGROUP_LIMIT_BYTES: Final = 64 << 10
 """Temporaries of one iteration up to this size move into workgroup memory."""
 
@@ -102,7 +111,16 @@ def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
     nests = top_nests(kernel)
     if effort <= INVARIANT_COST and not summed and any(map(sums_of_products, nests)):
         return True
+    if effort <= INVARIANT_COST and _has_few_side_by_side(kernel, around):
+        return True
     return all(depends(load, loop.var.name) or loop.extent == 1 for loop in around)
+
+
+def _has_few_side_by_side(kernel: Kernel, around: Sequence[For]) -> bool:
+    """Whether a kernel without sums walks few elements innermost: alone in its loops, it has lanes along another of them."""
+    extent = around[-1].extent if len(around) > 1 else 1
+    is_few = isinstance(extent, int) and 1 < extent <= _FEW
+    return is_few and not any(loop.reduction for loop in loops(kernel.body))
 
 
 def _is_made_of_sums(kernel: Kernel, store: Store) -> bool:

@@ -376,3 +376,27 @@ def test_products_of_one_step_ask_for_the_end_of_an_open_row_behind_its_whole_ve
     assert not any(isinstance(x, If) for x in walk(vectors[0].body))
     for sizes in ((1, 1), (3, 31), (2, 40), (7, 72)):
         assert_same(kernel, changed, dict(zip("mn", sizes, strict=True)))
+
+
+@pytest.mark.parametrize("few", [2, 4, 16])
+def test_what_few_elements_side_by_side_have_in_common_is_computed_where_it_is_read(
+    few: int,
+) -> None:
+    """Two coordinates, or four, have no lanes of their own: those of the loop around them must stand alone in it."""
+    naive = parse_kernel(f"""kernel k(read a: f32[3, {few}], read w: f32[35], read h: f32[5], write y: f32[3, 5, 35, {few}]):
+    local s: f32[3, 35, {few}]@device
+    for i in range(3):
+        for j in range(35):
+            for k in range({few}):
+                s[i, j, k] = (a[i, k] * w[j])
+    for i2 in range(3):
+        for g in range(5):
+            for j2 in range(35):
+                for k2 in range({few}):
+                    y[i2, g, j2, k2] = (s[i2, j2, k2] + h[g])
+""")
+    done = schedule(naive, MachineModel.of(Target.level("v3")))
+    assert bool(done.locals) == (few > 4)
+    assert done.verdict is not None
+    assert done.verdict.outcome is not Outcome.GENERIC
+    assert_same(naive, done)
