@@ -36,22 +36,25 @@ def leaves(held: Held, type_: Type) -> Iterator[tuple[str, Held, Type]]:
         yield "", held, type_
 
 
-def agree(e: NodeMaker, type_: Type, held: Held, *, lifted: bool) -> None:
-    """Raise ModelError where a result is not of the type that the text states.
+def agree(
+    e: NodeMaker, type_: Type, held: Held, what: str = "gives", *, lifted: bool = False
+) -> None:
+    """Raise ModelError where a value is not of the type that the text states; `what` says of it in front of its own.
 
-    Where a call decides a size that the text states, that is what it must give.
+    Where a call decides a size that the text states, that is what it must give.  A `lifted` value is a number that
+    stands for a whole tensor.
     """
     if isinstance(held, Tuple | Token):
         return
     stated = GraphType(element_dtype(type_), ())
     if isinstance(held, Complex) != is_complex(type_):
         kind = "complex" if isinstance(held, Complex) else "real"
-        raise ModelError(f"gives {kind} numbers, its type says {type_}")
+        raise ModelError(f"{what} {kind} numbers, its type says {type_}")
     for tensor in (held.real, held.imaginary) if isinstance(held, Complex) else (held,):
         is_right = lifted or _has_shape(e, tensor.shape, type_)
         if tensor.dtype != stated.dtype or not is_right:
             sizes = ", ".join("?" if n is None else str(n) for n in sizes_in(type_))
-            raise ModelError(f"gives {tensor.type}, its type says {stated.dtype}[{sizes}]")
+            raise ModelError(f"{what} {tensor.type}, its type says {stated.dtype}[{sizes}]")
 
 
 def _has_shape(e: NodeMaker, shape: Sequence[Dim], type_: Type) -> bool:

@@ -242,8 +242,10 @@ class AttributeParser:
     def _keyword(self) -> Attribute:
         cursor = self.cursor
         word = cursor.advance()
-        if word in _OPAQUE and (cursor.at("<") or cursor.at("(")):
+        while word in _OPAQUE and cursor.kind == "mark" and cursor.word in "<([":
             cursor.skip_balanced()
+        if word == "sparse" and cursor.accept(":"):
+            self.types.type()
         return Keyword(word)
 
     def _alias(self) -> Attribute:
@@ -303,10 +305,10 @@ class AttributeParser:
         if not isinstance(type_, TensorType):
             raise cursor.error(f"a literal has type {type_}, expected a tensor", place)
         if digits is None:
-            return Dense(type_, array_of(body, type_, cursor))
+            return Dense(type_, array_of(body, type_, cursor, place))
         if _HEX.match(digits) is None or body.strip():
             raise cursor.error("a text of elements is no hexadecimal number", place)
-        return Dense(type_, bytes_of(digits, type_, cursor))
+        return Dense(type_, bytes_of(digits, type_, cursor, place))
 
     def _resource(self) -> Dense:
         """`dense_resource<name> : tensor<2xi32>`, whose elements stand at the end of the text."""
@@ -323,7 +325,7 @@ class AttributeParser:
         if found is None:
             hint = "print the module whole, without leaving large elements out"
             raise cursor.error(f"the text has no elements called '{name}'", place, hint)
-        return Dense(type_, bytes_of(found.digits, type_, cursor))
+        return Dense(type_, bytes_of(found.digits, type_, cursor, place))
 
     def resources(self) -> Mapping[str, Resource]:
         """The elements that stand at the end of the text, which are read once."""

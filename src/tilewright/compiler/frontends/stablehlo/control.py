@@ -8,15 +8,17 @@ Source: StableHLO specification, "while", "if", "case", "tuple", collectives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.agreement import agree
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.held import (
     Held,
@@ -27,6 +29,7 @@ from tilewright.compiler.frontends.stablehlo.held import (
 )
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Operation
+from tilewright.compiler.ops.shapes import element_count
 
 MAX_TRIPS: Final = 1024
 """No more trips are looked at to find out whether a loop of few nodes ends."""
@@ -57,11 +60,10 @@ def _while(call: Call) -> list[Held]:
     forms = list(call.operands)
 
     def go_on(values: list[Tensor]) -> Tensor:
-        (going,) = call.inline(call.region(0), restored(forms, values))
-        return real(going)
+        return _condition(call, restored(forms, values))
 
     def trip(values: list[Tensor]) -> list[Tensor]:
-        return flattened(call.inline(call.region(1), restored(forms, values)))
+        return flattened(_trip(call, restored(forms, values)))
 
     return restored(forms, control.loop(e, flattened(forms), go_on, trip))
 
@@ -80,18 +82,43 @@ def _written_out(call: Call) -> list[Held] | None:
     """Trip after trip; None where data decides about one, or where there are too many."""
     state = list(call.operands)
     for _ in range(MAX_TRIPS):
-        (going,) = call.inline(call.region(0), state)
-        known = real(going).array
+        known = _condition(call, state).array
         if known is None:
             return None
         if not bool(known.reshape(())):
             return state
-        state = call.inline(call.region(1), state)
+        state = _trip(call, state)
     return None
 
 
+def _condition(call: Call, state: Sequence[Held]) -> Tensor:
+    """Whether a loop goes on.  Raises: ModelError for what is no truth value."""
+    given = call.inline(call.region(0), state)
+    if len(given) != 1:
+        raise ModelError(f"the condition gives {len(given)} values, expected one")
+    return _single(real(given[0]), dtypes.bool_, "the condition")
+
+
+def _trip(call: Call, state: Sequence[Held]) -> list[Held]:
+    """What the body of a loop gives.  Raises: ModelError where that is not what it is given in the next trip."""
+    given = call.inline(call.region(1), state)
+    results = call.operation.results
+    if len(given) != len(results):
+        raise ModelError(f"the body gives {len(given)} values, expected {len(results)}")
+    for value, held in zip(results, given, strict=True):
+        agree(call.maker, value.type, held, "the body gives")
+    return given
+
+
+def _single(tensor: Tensor, dtype: DType, what: str) -> Tensor:
+    """A tensor that decides.  Raises: ModelError unless it is one number of a type; whole tensors may stand for numbers."""
+    if tensor.dtype is not dtype or element_count(tensor.shape) != 1:
+        raise ModelError(f"{what} is {tensor.type}, expected {dtype}[]")
+    return tensor
+
+
 def _if(call: Call) -> list[Held]:
-    condition = call.tensor(0)
+    condition = _single(call.tensor(0), dtypes.bool_, "the condition")
     if condition.array is not None:
         return call.inline(call.region(0 if condition.array.reshape(()) else 1), ())
     return _chosen(call, condition, *(partial(_branch, call, n) for n in (0, 1)))
@@ -122,7 +149,10 @@ def _chosen(
 
 def _case(call: Call) -> list[Held]:
     """An index out of range is the last branch."""
-    index, count = call.tensor(0), len(call.operation.regions)
+    index, count = (
+        _single(call.tensor(0), dtypes.i32, "the index"),
+        len(call.operation.regions),
+    )
     if not count:
         raise ModelError("has no branches")
     if index.array is not None:

@@ -242,7 +242,7 @@ class Importer:
                 continue
             try:
                 for suffix, leaf, own in leaves(held, type_):
-                    agree(self.maker, own, leaf, lifted=False)
+                    agree(self.maker, own, leaf)
                     for part, tensor in self._parts(leaf).items():
                         stored = self.maker.cast(tensor, border_dtype(own))
                         self._output(stored, f"result_{start + index}{suffix}{part}")
@@ -318,7 +318,10 @@ class Importer:
             )
         if self._depth >= MAX_DEPTH:
             raise UnsupportedError(f"functions and regions nest deeper than {MAX_DEPTH}")
-        scope.values.update(zip(block.arguments, given, strict=True))
+        for value, held in zip(block.arguments, given, strict=True):
+            if not (self._lifted or isinstance(held, Unknown)):
+                agree(self.maker, value.type, held, f"argument '{value.name}' is")
+            scope.values[value] = held
         outer, location, self._scope = self._scope, self.maker.location, scope
         self._depth += 1
         try:

@@ -33,6 +33,8 @@ _COST_OF_A_PLACE: Final = 2
 
 def indices_of(e: NodeMaker, x: Tensor) -> Tensor:
     """Indices as i64; those that are too large for it are the largest number."""
+    if not x.dtype.is_integer:
+        raise ModelError(f"indices are {x.type}, expected whole numbers")
     if x.dtype is dtypes.u64:
         x = e.op("min", x, e.scalar(_LARGEST, dtypes.u64))
     return e.cast(x, dtypes.i64)

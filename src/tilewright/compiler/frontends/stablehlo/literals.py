@@ -18,7 +18,12 @@ import numpy as np
 
 from tilewright.compiler.frontends.stablehlo.cursor import MAX_DEPTH, MAX_DIGITS, Cursor
 from tilewright.compiler.frontends.stablehlo.elements import bits_of, numpy_of
-from tilewright.compiler.frontends.stablehlo.tree import ComplexType, Element, TensorType
+from tilewright.compiler.frontends.stablehlo.tree import (
+    ComplexType,
+    Element,
+    Place,
+    TensorType,
+)
 from tilewright.compiler.frontends.stablehlo.type_parser import MAX_SIZE
 from tilewright.compiler.graph.schema import Array
 
@@ -30,23 +35,23 @@ _FLOAT: Final = re.compile(r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\Z")
 _WORDS: Final = {"true": 1, "false": 0}
 
 
-def array_of(literal: str, type_: TensorType, cursor: Cursor) -> Array:
+def array_of(literal: str, type_: TensorType, cursor: Cursor, place: Place) -> Array:
     """The elements that a literal lists, in the shape of its type; a single one is repeated.
 
-    Raises: ModelError where they do not fit the type.
+    Raises: ModelError where they do not fit the type; it names the `place` of the literal.
     """
     try:
         return _array(literal, type_)
     except (ValueError, OverflowError) as error:
-        raise cursor.error(f"literal of {type_}: {error}") from error
+        raise cursor.error(f"literal of {type_}: {error}", place) from error
 
 
-def bytes_of(digits: str, type_: TensorType, cursor: Cursor) -> Array:
+def bytes_of(digits: str, type_: TensorType, cursor: Cursor, place: Place) -> Array:
     """The elements that a text of hexadecimal digits holds, little-endian."""
     try:
         return _from_bytes(bytes.fromhex(digits.removeprefix("0x")), type_)
     except ValueError as error:
-        raise cursor.error(f"literal of {type_}: {error}") from error
+        raise cursor.error(f"literal of {type_}: {error}", place) from error
 
 
 def _shape_of(type_: TensorType) -> tuple[int, ...]:

@@ -117,10 +117,10 @@ class OperationParser:
         cursor.expect("(")
         found: list[Value] = []
         while not cursor.accept(")"):
-            name = cursor.take("value", "a name such as %arg0")
+            place, name = cursor.place, cursor.take("value", "a name such as %arg0")
             cursor.expect(":")
             found.append(Value(name, self.types.type()))
-            self.define(name, found[-1])
+            self.define(name, found[-1], place)
             self.location()
             if not cursor.at(")"):
                 cursor.expect(",")

@@ -200,7 +200,7 @@ class _Parser:
         types: list[Type] = []
         attributes: list[Attributes] = []
         while not cursor.accept(")"):
-            name = ""
+            place, name = cursor.place, ""
             if cursor.kind == "value":
                 name = cursor.advance()
                 cursor.expect(":")
@@ -209,6 +209,7 @@ class _Parser:
             self.operations.location()
             if name:
                 values.append(Value(name, types[-1]))
+                self.operations.define(name, values[-1], place)
             if not cursor.at(")"):
                 cursor.expect(",")
         return values, tuple(types), tuple(attributes)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fakes.stablehlo_text import graph_of, run
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.stablehlo import table
 
 NUMBER = "tensor<i64>"
@@ -140,3 +141,48 @@ def test_what_an_attempt_wrote_is_gone_where_the_loop_stays_one() -> None:
     assert [node.op for node in graph if node.op == "mul"] == ["mul"]
     (found,) = run(body, f"%x: {NUMBER}", np.array(5))
     assert int(found) % 2**64 == 5 * pow(3, 601, 2**64) % 2**64
+
+
+def _loop(type_: str, condition: str, body: str) -> str:
+    """A loop that carries `%i`."""
+    return (
+        f"%r = stablehlo.while(%i = %x) : {type_}\ncond {{\n{condition}}} do {{\n{body}}}\n"
+        f"return %r : {type_}"
+    )
+
+
+def _gives(*values: str, type_: str) -> str:
+    types = ", ".join([type_] * len(values))
+    return f"stablehlo.return {', '.join(values)} : {types}\n"
+
+
+BOOL, PAIR = "tensor<i1>", "tensor<2xi1>"
+LONGER = f"%l = stablehlo.concatenate %i, %i, dim = 0 : ({PAIR}, {PAIR}) -> tensor<4xi1>\n"
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "message"),
+    [
+        (NUMBER, _loop(NUMBER, _gives("%i", type_=NUMBER), _gives("%i", type_=NUMBER)), r"condition is i64\[\]"),
+        (PAIR, _loop(PAIR, _gives("%i", type_=PAIR), _gives("%i", type_=PAIR)), r"condition is bool\[2\]"),
+        (BOOL, _loop(BOOL, _gives("%i", "%i", type_=BOOL), _gives("%i", type_=BOOL)), "condition gives 2 values"),
+        (BOOL, _loop(BOOL, _gives("%i", type_=BOOL), _gives("%i", "%i", type_=BOOL)), "body gives 2 values"),
+        (PAIR, _loop(PAIR, _gives("%p", type_=BOOL), LONGER + _gives("%l", type_="tensor<4xi1>")),
+         r"body gives bool\[4\], its type says bool\[2\]"),
+        (NUMBER, _case(2).replace("tensor<i32>", NUMBER).replace("(%i)", "(%x)"), r"index is i64\[\], expected i32"),
+        (NUMBER, (f'%r = "stablehlo.if"(%x) ({{\n{NEGATED}}}, {{\n{NOTHING}}}) : ({NUMBER}) -> {NUMBER}\n'
+         f"return %r : {NUMBER}"), r"condition is i64\[\], expected bool"),
+    ],
+)  # fmt: skip
+def test_what_decides_and_what_a_loop_carries_is_what_it_has_to_be(
+    type_: str, body: str, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        graph_of(body, f"%x: {type_}, %p: {BOOL}")
+
+
+def test_a_condition_that_is_known_is_a_single_one() -> None:
+    known = "%c = stablehlo.constant dense<false> : tensor<2xi1>\n"
+    body = _loop(NUMBER, known + _gives("%c", type_=PAIR), _gives("%i", type_=NUMBER))
+    with pytest.raises(ModelError, match=r"condition is bool\[2\], expected bool\[\]"):
+        graph_of(body, f"%x: {NUMBER}")

@@ -335,10 +335,16 @@ def test_a_function_is_looked_into_where_its_operands_are_not_even_known_by_type
         ("%0 = stablehlo.abs %a : (tensor<4xf32>) -> tensor<4xtf32>", "elements of type tf32"),
         ("%0 = stablehlo.real %a : (tensor<4xf32>) -> tensor<4xcomplex<f32>>", "gives real numbers"),
         ("%0 = stablehlo.abs %a : (tensor<4xf32>) -> tensor<?x?xf32>", r"its type says f32\[\?, \?\]"),
+        (("%i = stablehlo.constant dense<0.0> : tensor<f32>\n"
+         "%0 = stablehlo.dynamic_slice %a, %i, sizes = [2] : (tensor<4xf32>, tensor<f32>) -> tensor<2xf32>"),
+         r"indices are f32\[\], expected whole numbers"),
+        ("%0 = call @two(%a) : (tensor<4xf32>) -> tensor<4xf32>",
+         r"argument '%b' is f32\[4\], its type says f32\[2\]"),
     ],
 )  # fmt: skip
 def test_modules_that_make_no_sense_are_refused(line: str, message: str) -> None:
     text = f"func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {{\n{line}\nreturn %a : tensor<4xf32>\n}}"
+    text += "\nfunc.func private @two(%b: tensor<2xf32>) -> tensor<2xf32> { return %b : tensor<2xf32> }"
     with pytest.raises(ModelError, match=message):
         load(text.encode())
 

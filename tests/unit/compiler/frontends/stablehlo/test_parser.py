@@ -81,6 +81,7 @@ def test_a_module_has_its_name_attributes_and_functions() -> None:
     [
         '#foo<"x">', "#foo.bar<{a = [1 : i64]}, @b>", "#foo.bar<(d0) -> (d0), [?]>", "#foo.bar",
         "#sdy.sharding<@mesh, [{}, {?}]>", "!foo.bar<x>", "affine_map<(d0) -> (d0)>",
+        "sparse<[[0]], 1> : tensor<2xi32>", "distinct[0]<1 : i64>",
     ],
 )  # fmt: skip
 def test_attributes_of_other_dialects_are_notes(note: str) -> None:
@@ -210,6 +211,9 @@ ADD = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {{\n  {}\n}}"
         ("%0 = stablehlo.constant dense<[[1], [2, 3]]> : tensor<3xi32>", "one bracket has 2"),
         ('"a.b"(%a)[^bb1] : (tensor<2xf32>) -> ()', "branches between blocks"),
         ("`", "character '`' begins nothing"),
+        ("%0 = stablehlo.constant dense<[1, 2]> : tensor<3xi32>\nreturn", "2:32: literal of"),
+        ("%0 = stablehlo.constant dense<\"0x00\"> : tensor<2xf32>\nreturn", "2:32: literal of"),
+        ('"a.b"() ({\n^bb0(%x: tensor<f32>, %x: tensor<f32>): }) : () -> ()', "3:23: value '%x' is"),
         ("#a", "got '#a', expected an operation"),
     ],
 )  # fmt: skip
@@ -217,6 +221,12 @@ def test_errors_name_file_line_and_column(line: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         parse(ADD.format(line), "case.mlir")
     assert str(caught.value).startswith("case.mlir:")
+
+
+def test_an_argument_that_is_there_twice_is_named_where_it_stands() -> None:
+    text = "func.func @main(%a: tensor<f32>,\n  %a: tensor<f32>) { return }"
+    with pytest.raises(ModelError, match="2:3: value '%a' is defined twice"):
+        parse(text, "case.mlir")
 
 
 def test_a_cut_text_says_so() -> None:
