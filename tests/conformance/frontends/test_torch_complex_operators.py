@@ -120,6 +120,17 @@ def one_after_the_other(z: Any) -> Any:
     return torch.cat([nothing, z, nothing, z.real], 1), torch.cat([nothing, nothing.real])
 
 
+def truths(z: Any) -> Any:
+    far = torch.where(z.real > 0, z, 0)
+    both = (torch.logical_and(far, z), torch.logical_or(far, 0 * z))
+    return (
+        *both,
+        torch.logical_xor(far, z),
+        torch.count_nonzero(far),
+        torch.logical_not(far),
+    )
+
+
 def lengths(z: Any) -> Any:
     norms = (
         torch.norm(z, 2, dim=1, dtype=z.dtype),
@@ -140,6 +151,7 @@ def lengths(z: Any) -> Any:
         turned,
         by_other_names,
         lengths,
+        truths,
         one_after_the_other,
     ],
     ids=lambda f: f.__name__,

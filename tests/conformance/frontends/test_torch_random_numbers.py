@@ -60,6 +60,25 @@ def test_draws_have_their_mean_and_deviation_and_come_once(
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.parametrize(
+    ("draw", "mean", "deviation"),
+    [
+        (lambda x: torch.rand(x.shape, dtype=torch.complex64) + x * 0, 0.5, 12**-0.5),
+        (lambda x: torch.randn_like(torch.complex(x, x)), 0, 0.5**0.5),
+        (lambda x: torch.complex(x, x).normal_(3, 2), 3, 2**0.5),
+    ],
+)
+def test_both_parts_of_complex_numbers_are_drawn(
+    draw: Callable[..., object], mean: float, deviation: float
+) -> None:
+    """They were refused.  The deviation of normal numbers is that of the whole number, as in torch."""
+    parts = twice(lambda x: torch.view_as_real(draw(x)), torch.ones(COUNT))[0].T
+    for drawn in parts:
+        assert abs(drawn.mean() - mean) < 6 * deviation / COUNT**0.5
+        assert drawn.std() == pytest.approx(deviation, rel=0.05)
+    assert abs(np.corrcoef(parts)[0, 1]) < 6 / COUNT**0.5
+
+
 def test_a_permutation_has_every_place_once() -> None:
     first, second = twice(lambda x: torch.randperm(x.shape[0]), torch.ones(101))
     assert sorted(first) == sorted(second) == list(range(101))

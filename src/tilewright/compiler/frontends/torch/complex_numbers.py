@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 import tilewright.compiler.frontends.torch.movement as movement
+import tilewright.compiler.frontends.torch.random_numbers as random_numbers
 import tilewright.compiler.frontends.torch.splits as splits
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
@@ -376,6 +377,7 @@ def _to_real(call: Call) -> Tensor:
 _ROWS: Final[dict[str, Build]] = {
     **FUNCTIONS,
     **LINEAR_ALGEBRA,
+    **random_numbers.COMPLEX,
     "_to_copy": _convert, "_conj": _conjugate, "conj_physical": _conjugate,
     "_conj_physical": _conjugate, "adjoint": _turned_over, "mH": _turned_over, "complex": _of_parts, "polar": _polar,
     "view_as_complex": _of_pairs, "view.dtype": _viewed, "view_as_real": _pairs, "view_as_real_copy": _pairs,
@@ -435,7 +437,7 @@ REAL_FORMS: Final[dict[str, Callable[[NodeMaker, Complex], Tensor]]] = {
     },
     **{
         _full(name): _truths
-        for name in ("all", "all.dim", "all.dims", "any", "any.dim", "any.dims", "logical_and", "logical_not", "logical_or", "nonzero")
+        for name in ("all", "all.dim", "all.dims", "any", "any.dim", "any.dims", "logical_and", "logical_not", "logical_or", "logical_xor", "nonzero")
     },
 }  # fmt: skip
 """Operators that look at nothing but how large complex numbers are, or whether they are zero."""

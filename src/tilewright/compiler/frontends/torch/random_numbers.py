@@ -9,12 +9,13 @@ Source: the operators of ATen by name.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.complex_parts import Complex
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
@@ -62,6 +63,8 @@ def _normal(call: Call) -> Tensor:
     _note(call, "self")
     e, wide = call.maker, _wide(call.dtype())
     drawn = call.draws.normal(e, call.shape(), wide)
+    if call.is_complex():  # The deviation is that of the whole number.
+        drawn = e.op("mul", drawn, e.scalar(math.sqrt(0.5), wide))
     for name, op in (("std", "mul"), ("mean", "add")):
         if name in call.operation.arguments:
             drawn = e.op(op, drawn, call.operand(name, wide))
@@ -206,6 +209,21 @@ def _leaky(call: Call) -> Sequence[Tensor]:
     return e.cast(e.op("mul", wide, slope), x.dtype), e.cast(slope, noise.dtype)
 
 
+def _of_both_parts(build: Build) -> Callable[[Call], Complex]:
+    def both(call: Call) -> Complex:
+        real, imaginary = build(call), build(call)
+        assert isinstance(real, Tensor)
+        assert isinstance(imaginary, Tensor)
+        return Complex(real, imaginary)
+
+    return both
+
+
+COMPLEX: Final = {
+    **dict.fromkeys(("rand", "rand_like"), _of_both_parts(_uniform())),
+    **dict.fromkeys(("randn", "randn_like", "normal_functional"), _of_both_parts(_normal)),
+}
+"""By the names of overloads, spelled short."""
 ROWS: Final[tuple[Row, ...]] = (
     row("rand rand.generator rand_like rand_like.generator", _uniform()),
     row("uniform", _uniform("from", "to")),
