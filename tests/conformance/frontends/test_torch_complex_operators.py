@@ -160,6 +160,28 @@ def test_what_a_tensor_of_complex_numbers_is_asked(function: Callable[..., Any])
     same(function, [(numbers(4, 4),)])
 
 
+def multiplied(z: Any) -> Any:
+    return z.prod(1), z.prod(0, keepdim=True), z.prod(), z.cumprod(1), z.cumprod(0)
+
+
+def test_products_of_as_many_complex_numbers_as_a_call_decides() -> None:
+    auto = torch.export.Dim.AUTO
+    shapes = ((3, 5), (4, 1), (1, 9), (0, 3), (2, 0))
+    same(multiplied, [(numbers(*s),) for s in shapes], ({0: auto, 1: auto},))
+    same(multiplied, [(numbers(0, 3),)])
+
+
+def determinants(z: Any) -> Any:
+    return linalg.det(z), *linalg.slogdet(z)
+
+
+def test_matrices_of_complex_numbers_without_elements_have_determinants() -> None:
+    auto = torch.export.Dim.AUTO
+    same(determinants, [(numbers(2, 0, 0),)])
+    calls = [(numbers(2, n, n),) for n in (3, 1, 0)]
+    same(determinants, calls, ({1: auto, 2: auto},))
+
+
 def test_multiples_of_complex_numbers_are_added() -> None:
     same(multiples, [(numbers(4, 4), numbers(4, 4).real)])
 

@@ -12,6 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from tilewright.base import dtypes
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.complex_functions import FUNCTIONS, power
 from tilewright.compiler.frontends.kit.complex_pairs import Pair, quotient
 from tilewright.compiler.frontends.kit.complex_parts import Complex, product
@@ -30,6 +33,7 @@ from tilewright.compiler.frontends.torch.contraction import matrix_product
 from tilewright.compiler.frontends.torch.convolution import FORMS, Form
 from tilewright.compiler.frontends.torch.program import Ref
 from tilewright.compiler.frontends.torch.reduction import moments
+from tilewright.compiler.ops.shapes import element_count
 
 Build = Callable[[Call], Held]
 
@@ -230,18 +234,21 @@ def _factors(call: Call) -> Complex:
 
 
 def _product_of_all(call: Call) -> Complex:
-    """Along an axis of a size that is known, half by half."""
+    """Half by half; along an axis of none, or of as many as a call decides, the last running product behind a one."""
     e, z = call.maker, _factors(call)
     keep = call.flag("keepdim")
     if call.has("dim"):
         axis = axis_of(call, z.real.rank)
     else:
-        count = math.prod(size if isinstance(size, int) else 0 for size in z.real.shape)
+        count = element_count(z.real.shape)
         z = z.map(lambda part: e.reshape(part, (count,)))
         axis = 0
     size = z.real.shape[axis]
     if not isinstance(size, int) or size == 0:
-        raise UnsupportedError("a product of so many complex numbers is not supported")
+        shape = (*z.real.shape[:axis], 1, *z.real.shape[axis + 1 :])
+        one = as_complex(e, e.full(1, z.real.dtype, shape))
+        z = _piece(e, _running(e, _side_by_side(e, [one, z], axis), axis), axis, size, 1)
+        size = 1
     while size > 1:
         half = size // 2
         below, above = _piece(e, z, axis, 0, half), _piece(e, z, axis, half, half)
@@ -254,17 +261,18 @@ def _product_of_all(call: Call) -> Complex:
 
 
 def _running_product(call: Call) -> Complex:
-    """Along an axis of a size that is known: each times what is 1, 2, 4, … places before."""
     e, z = call.maker, _factors(call)
     if not z.real.rank:
         call.argument("dim")
         return z
-    axis, shift = axis_of(call, z.real.rank), 1
-    size = z.real.shape[axis]
+    return _running(e, z, axis_of(call, z.real.rank))
+
+
+def _running(e: NodeMaker, z: Complex, axis: int) -> Complex:
+    """Running products: each times what is 1, 2, 4, … places before, in a loop where a call decides the size."""
+    size, shift = z.real.shape[axis], 1
     if not isinstance(size, int):
-        raise UnsupportedError(
-            "running products of so many complex numbers as a call decides are not supported"
-        )
+        return _running_of_open(e, z, axis)
     while shift < size:
         front, back = _piece(e, z, axis, 0, shift), _piece(e, z, axis, shift, size - shift)
         before = _piece(e, z, axis, 0, size - shift)
@@ -273,7 +281,30 @@ def _running_product(call: Call) -> Complex:
     return z
 
 
-def _piece(e: NodeMaker, z: Complex, axis: int, start: int, size: int) -> Complex:
+def _running_of_open(e: NodeMaker, z: Complex, axis: int) -> Complex:
+    places = e.iota(z.real.shape, axis)
+    size, first = e.dim(z.real.shape[axis]), e.scalar(0, dtypes.i64)
+
+    def go_on(values: list[Tensor]) -> Tensor:
+        return e.op("less", values[0], size)
+
+    def trip(values: list[Tensor]) -> list[Tensor]:
+        shift, *parts = values
+        sources = e.op("sub", places, shift)
+        has_before = e.op("greater_equal", sources, first)
+        taken = e.op("max", sources, first)
+        before = Complex(*(e.op("gather_elements", p, taken, axis=axis) for p in parts))
+        made = _times(e, Complex(*parts), before)
+        pairs = zip((made.real, made.imaginary), parts, strict=True)
+        kept = [e.op("where", has_before, new, old) for new, old in pairs]
+        return [e.op("add", shift, shift), *kept]
+
+    begin = [e.scalar(1, dtypes.i64), z.real, z.imaginary]
+    _, *ended = control.loop(e, begin, go_on, trip)
+    return Complex(*ended)
+
+
+def _piece(e: NodeMaker, z: Complex, axis: int, start: Dim, size: Dim) -> Complex:
     return z.map(lambda part: e.slice(part, axis, start, size))
 
 
