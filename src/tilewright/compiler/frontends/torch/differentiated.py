@@ -1,14 +1,13 @@
 """Modules that differentiate while they run (`torch.func.grad`, `jvp`, `vjp`, `jacrev`, `hessian`), as graphs of operators.
 
-Torch's exporter does not take them where parameters are differentiated; its tracer of functions does.  A module is
-traced to operators first, whatever transforms it runs, and exported as those.  Called by `export` where the exporter
-alone has failed; sizes are those of the arguments.
+Torch's exporter does not take them where parameters are differentiated or derivatives are along a direction; its
+tracer of functions does.  Whenever such a module is called, and so within an export, it is traced to operators,
+whatever transforms it runs, and those run.  Called by `export` where the exporter alone has failed.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tilewright.compiler.frontends.torch.border as border
@@ -19,14 +18,29 @@ from tilewright.compiler.frontends.torch.kept_attributes import unchanged_attrib
 Held = Any
 
 
-def differentiated(model: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
-    """A module of the same parameters, buffers and calls, of operators.
+def differentiated(model: Any) -> Any:
+    """A module of the same parameters, buffers and calls, which are of operators.
 
-    Raises: what torch raises where it cannot be traced; TypeError where it keeps values in attributes.
+    A call raises what torch raises where it cannot be traced, and TypeError where it keeps values in attributes.
     """
+    torch = border.load()
+
+    def forward(self: Any, *args: Held, **kwargs: Held) -> Held:
+        return _by_operators(self.model, args, kwargs)
+
+    # Inputs are called what the module calls them.
+    setattr(forward, "__signature__", inspect.signature(type(model).forward))  # noqa: B010 - no attribute that types know
+    made = type(type(model).__name__, (torch.nn.Module,), {"forward": forward})()
+    made.model = model
+    return made.eval()
+
+
+def _by_operators(model: Any, args: tuple[Held, ...], kwargs: dict[str, Held]) -> Held:
+    """What the module gives: it is traced with these arguments, and what was traced runs."""
     torch, pytree = border.load(), border.load("torch.utils._pytree")
+    proxies = border.load("torch.fx.experimental.proxy_tensor")
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    leaves, spec = pytree.tree_flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if border.is_instance(leaf, "Tensor")]
     shapes: list[Any] = []
 
@@ -45,31 +59,17 @@ def differentiated(model: Any, args: Sequence[object], kwargs: Mapping[str, obje
         shapes.append(shape)
         return found
 
-    examples = [*(t.detach() for t in tensors.values()), *(leaves[i] for i in places)]
-    trace = border.load("torch.fx.experimental.proxy_tensor").make_fx
-    with ended_transforms(), torch.no_grad(), unchanged_attributes(model):
+    flat = [*tensors.values(), *(leaves[i] for i in places)]
+    alone = (proxies.disable_proxy_modes_tracing(), torch._C.DisableTorchFunction())
+    with ended_transforms(), torch.no_grad(), unchanged_attributes(model), alone[0], alone[1]:
         # Tensors that are neither parameters nor buffers are constants.
-        traced = trace(run, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
-    return _module(model, list(tensors), traced, places, shapes[-1])
+        traced = proxies.make_fx(
+            run, {torch.ops.aten._efficientzerotensor.default: _zeros}, _allow_non_fake_inputs=True
+        )(*flat)  # fmt: skip
+    return pytree.tree_unflatten(traced(*flat), shapes[-1])
 
 
-def _module(
-    model: Any,
-    names: Sequence[str],
-    traced: Callable[..., Any],
-    places: Sequence[int],
-    shape: Any,
-) -> Any:
-    torch, pytree = border.load(), border.load("torch.utils._pytree")
-
-    def forward(self: Any, *args: Held, **kwargs: Held) -> Held:
-        held = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        leaves = pytree.tree_leaves((args, kwargs))
-        given = [*(held[name] for name in names), *(leaves[i] for i in places)]
-        return pytree.tree_unflatten(self.traced(*given), shape)
-
-    # Inputs are called what the module calls them.
-    setattr(forward, "__signature__", inspect.signature(type(model).forward))  # noqa: B010 - no attribute that types know
-    made = type(type(model).__name__, (torch.nn.Module,), {"forward": forward})()
-    made.model, made.traced = model, traced
-    return made.eval()
+def _zeros(size: Held, *, pin_memory: bool | None = None, **options: Held) -> Held:
+    """Zeros that have elements: to add those that have none torch fixes the sizes of what they are added to."""
+    del pin_memory
+    return border.load().zeros(size, **options)

@@ -261,12 +261,15 @@ def _in_some_way(captured: Captured) -> Any:
             if not is_open:
                 return _traced(_as_function(captured), strict=False)
             return _without_transforms(captured, strict=True)
-        ways = ((True, False), (True, True), (False, True)) if is_open else ()
-        for oblivious, checks in ways:
+        for oblivious, checks in ((True, False), (True, True), (False, True)):
             with contextlib.suppress(Exception):
                 return _without_transforms(
                     captured, strict=False, checks=checks, oblivious=oblivious
                 )
+        for oblivious in (True, False):
+            with contextlib.suppress(Exception):
+                function = _as_function(captured)
+                return _traced(function, strict=False, checks=True, oblivious=oblivious)
         raise
 
 
@@ -315,7 +318,7 @@ def _as_function(captured: Captured) -> Captured:
         lambda x: x.detach().requires_grad_(x.requires_grad),
         (captured.positional, captured.kwargs or {}),
     )
-    model = differentiated(captured.model, args, kwargs)
+    model = differentiated(captured.model)
     return replace(captured, model=model, args=args, kwargs=kwargs)
 
 

@@ -37,7 +37,7 @@ _NO_TRACE: Final = 'write it as torch.cond, torch.where or a mask, or use torch.
 _TRANSFORMS: Final = tuple(
     str(Path("torch", "_functorch", name)) for name in ("apis.py", "eager_transforms.py", "vmap.py")
 )  # fmt: skip
-NO_TRANSFORM: Final = 'torch exports transforms of torch.func over parameters for fixed sizes alone: leave out dynamic_shapes, or use torch.compile(module, backend="tilewright")'
+NO_TRANSFORM: Final = 'torch fixes sizes in this transform of torch.func: leave out dynamic_shapes, or use torch.compile(module, backend="tilewright")'
 
 _VIOLATED: Final = "Constraints violated"
 _NO_RANGE: Final = "give the size a range that the module takes (Dim('rows', min=2)), leave it to torch (torch.export.Dim.AUTO), or leave it out of dynamic_shapes"

@@ -58,7 +58,7 @@ def test_a_trace_that_fails_leaves_the_module_as_it_was_and_says_why(asks: bool)
     module = Keeps(asks=asks).eval()
     # What ends the trace is the module's own question, unless it gets to its end.
     with pytest.raises(Exception, match="" if asks else "changes its attributes") as raised:
-        differentiated(module, (torch.ones(3),), {})
+        differentiated(module)(torch.ones(3))
     assert isinstance(raised.value, TypeError) is not asks
     assert is_as_made(module)
 
