@@ -123,6 +123,16 @@ class Products(nn.Module):
         return scans.associative_scan(lambda a, b: a * b, x, dim=0, combine_mode="generic")
 
 
+class Recurrence(nn.Module):
+    """A linear one of two numbers a step, from the end."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        step = lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1])  # noqa: E731
+        return scans.associative_scan(
+            step, (x, y), dim=-2, reverse=True, combine_mode="generic"
+        )
+
+
 class Mapped(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -147,6 +157,8 @@ CASES: list[tuple[type[Any], list[tuple[Any, ...]], bool]] = [
     (Mapped, [((5, 4),)], False),
     (Mapped, [((5, 4),), ((1, 4),)], True),
     (Products, [((5, 4),)], False),
+    (Products, [((5, 4),), ((1, 4),), ((8, 4),), ((9, 4),)], True),
+    (Recurrence, [((2, 5, 4), (2, 5, 4)), ((2, 3, 4), (2, 3, 4))], True),
 ]
 
 

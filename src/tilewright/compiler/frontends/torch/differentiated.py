@@ -2,12 +2,14 @@
 
 Torch's exporter does not take them where parameters are differentiated or derivatives are along a direction; its
 tracer of functions does.  Whenever such a module is called, and so within an export, it is traced to operators,
-whatever transforms it runs, and those run.  Called by `export` where the exporter alone has failed.
+whatever transforms it runs, and those run.  Called by `export` where the exporter alone has failed;
+by `associative_scans` for what torch batches.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tilewright.compiler.frontends.torch.border as border
@@ -38,7 +40,6 @@ def differentiated(model: Any) -> Any:
 def _by_operators(model: Any, args: tuple[Held, ...], kwargs: dict[str, Held]) -> Held:
     """What the module gives: it is traced with these arguments, and what was traced runs."""
     torch, pytree = border.load(), border.load("torch.utils._pytree")
-    proxies = border.load("torch.fx.experimental.proxy_tensor")
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     leaves, spec = pytree.tree_flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if border.is_instance(leaf, "Tensor")]
@@ -60,13 +61,19 @@ def _by_operators(model: Any, args: tuple[Held, ...], kwargs: dict[str, Held]) -
         return found
 
     flat = [*tensors.values(), *(leaves[i] for i in places)]
-    alone = (proxies.disable_proxy_modes_tracing(), torch._C.DisableTorchFunction())
-    with ended_transforms(), torch.no_grad(), unchanged_attributes(model), alone[0], alone[1]:
+    with unchanged_attributes(model):
         # Tensors that are neither parameters nor buffers are constants.
-        traced = proxies.make_fx(
-            run, {torch.ops.aten._efficientzerotensor.default: _zeros}, _allow_non_fake_inputs=True
-        )(*flat)  # fmt: skip
+        traced = operators_of(run, flat)
     return pytree.tree_unflatten(traced(*flat), shapes[-1])
+
+
+def operators_of(function: Callable[..., Any], flat: Sequence[Held]) -> Any:
+    """What a function of tensors computes, by operators alone; traced with these, which an export may be tracing."""
+    torch, proxies = border.load(), border.load("torch.fx.experimental.proxy_tensor")
+    alone = (proxies.disable_proxy_modes_tracing(), torch._C.DisableTorchFunction())
+    apart = {torch.ops.aten._efficientzerotensor.default: _zeros}
+    with ended_transforms(), torch.no_grad(), alone[0], alone[1]:
+        return proxies.make_fx(function, apart, _allow_non_fake_inputs=True)(*flat)
 
 
 def _zeros(size: Held, *, pin_memory: bool | None = None, **options: Held) -> Held:

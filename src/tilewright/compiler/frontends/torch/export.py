@@ -18,6 +18,7 @@ import tilewright.compiler.frontends.torch.border as border
 import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
+from tilewright.compiler.frontends.torch.associative_scans import open_scans
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
 from tilewright.compiler.frontends.torch.changed_attributes import watched_attributes
@@ -357,7 +358,7 @@ def _as_torch_traces(
     functions = () if strict else (traceable_functions(), checked_distributions())
     untouched = (
         ended_transforms(), whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(), typed_reflectors(),
-        sizes_from_none(), fixed_sizes(_names_of_leaves(captured)),
+        open_scans(), sizes_from_none(), fixed_sizes(_names_of_leaves(captured)),
     )  # fmt: skip
     computed = (functions_of_sizes(),) if captured.computes_functions else ()
     with contextlib.ExitStack() as kept, torch.no_grad():

@@ -31,7 +31,9 @@ def test_packages_whose_names_begin_like_torch_are_the_modules_own(
     assert found == place or (not place and found.startswith(Path(__file__).name))
 
 
-def test_what_torch_refuses_inside_of_a_transform_may_go_with_sizes_of_the_example() -> None:
+def test_what_torch_refuses_inside_of_a_transform_may_go_with_sizes_of_the_example() -> (
+    None
+):
     with pytest.raises(RuntimeError, match="random") as caught:
         torch.func.vmap(torch.rand_like)(torch.ones(2, 3))
     told = failed_exports.hint(caught.value, has_open_sizes=True)
