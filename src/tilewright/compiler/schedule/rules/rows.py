@@ -148,11 +148,13 @@ class RowsSite:
         if self.names:
             blocks, row = block(s, fuse_all(s, self.names), chosen.block)
             grid.commit(blocks)
+            are_whole = False
             if row not in blocks:
                 self._windows_in_one_piece(row, chosen.written_out)
+                are_whole = self._whole_windows(row, chosen.written_out)
             if row not in blocks and self._may_be_short(row):
                 are_long = self._across_rows(row)
-                if are_long:
+                if are_long and not are_whole:
                     few = self._in_registers(row, chosen.written_out)
         for each in self.passes:
             if is_contiguous(find(s.kernel, each.var.name)):
@@ -194,6 +196,28 @@ class RowsSite:
             window = s.apply(do.fuse, piece[around], piece[name], s.fresh("window"))
             schedule_pass(s, window, self.machine, written_out)
             s.note(f"rows: windows are in one piece where {size} is {number}")
+
+    def _whole_windows(self, row: str, written_out: int) -> bool:
+        """Give code of its own to windows all of whose taps a picture of open size has room for, and say whether they have it.
+
+        Of these, windows that are all inside test no place.
+        """
+        s, name = self.s, self.passes[0].var.name
+        passed = find(s.kernel, name)
+        length, most = passed.extent, symbolic.bounds(passed.extent)[1]
+        tests = any(load.mask is not None for load in loads(passed.body))
+        if len(self.passes) > 1 or isinstance(length, int) or most is None or not tests:
+            return False
+        if most > _IN_REGISTERS * self._lanes or not self.machine.has_partial_vectors:
+            return False
+        _, whole = s.apply(do.version, row, -length, 1 - most)
+        s.apply(do.widen, whole[name], most)
+        s.apply(do.settle_tests, whole[row])
+        _, window = cut(s, whole[row], 1, f"{row}_w", "window")
+        for part in s.parts(do.interior, window):
+            schedule_pass(s, part[whole[name]], self.machine, written_out)
+        s.note(f"rows: windows of {most} have code of their own")
+        return True
 
     @property
     def _most(self) -> int:

@@ -121,3 +121,30 @@ def test_a_window_whose_rows_follow_each_other_is_one_row(
         if side == "W" or high == wide:
             sizes = {"H": high, "W": wide}
             assert_same(naive, done, sizes, exact=op == "max_pool")
+
+
+@pytest.mark.parametrize("op", ["max_pool", "average_pool"])
+@pytest.mark.parametrize("pads", [(12, 12), (0, 3)])
+def test_windows_that_a_picture_has_room_for_have_code_that_tests_no_place(
+    op: str, pads: tuple[int, int]
+) -> None:
+    """Of more than `FEW_TAPS` taps those that may meet the picture are counted by a call: most often all of them."""
+    size = symbol("L", 1)
+    count = (size + sum(pads) - 25) // 16 + 1
+    attributes: dict[str, object] = {
+        "kernel": (25,), "strides": (16,), "pads": pads,
+        "dilations": (1,), "ceil_mode": False, "layout": "NCHW",
+    }  # fmt: skip
+    if op == "average_pool":
+        attributes["count_include_pad"] = False
+    naive = op_kernel(op, [(2, 3, size)], (2, 3, count), attributes)
+    done = schedule(naive, V3)
+    assert "windows of 25 have code of their own" in str(done.notes)
+    picture = done.parameters[0].buffer
+    tests = {x.mask is not None for x in loads(done.body) if x.buffer is picture}
+    assert tests == {False, True}
+    for length in (22, 24, 25, 29, 40, 41, 42, 100):
+        assert_same(naive, done, {"L": length}, exact=op == "max_pool")
+    if sum(pads) > 3:
+        for length in (1, 4, 12, 13, 14):
+            assert_same(naive, done, {"L": length}, exact=op == "max_pool")
