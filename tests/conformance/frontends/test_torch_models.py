@@ -231,6 +231,18 @@ def test_an_exported_program_needs_no_arguments() -> None:
     agree(tw.compile(torch.export.export(module, (x,))), module, x)
 
 
+def test_the_module_of_an_exported_program_has_no_mode() -> None:
+    """Torch says that it is in training, and lets nobody change that; so do modules that PT2E has quantized."""
+    dropped = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Dropout()).eval()
+    x = torch.randn(5, 16)
+    module = torch.export.export(dropped, (x,)).module()
+    assert module.training
+    agree(tw.compile(module, args=(x,)), dropped, x)
+    traced = torch.fx.symbolic_trace(dropped.train())
+    with pytest.raises(UserError, match="training mode"):
+        tw.compile(traced, args=(x,))
+
+
 def test_a_module_without_arguments_or_in_training_is_refused() -> None:
     with pytest.raises(UserError, match="arguments that it is exported with are missing"):
         tw.compile(perceptron())

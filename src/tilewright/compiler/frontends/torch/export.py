@@ -100,7 +100,7 @@ def export(captured: Captured) -> Any:
             location=name,
             hint="compile(module, (x,)), as for torch.export.export",
         )
-    if model.training:
+    if model.training and not _is_traced(model):
         raise UserError(
             "the module is in training mode",
             location=name,
@@ -176,6 +176,12 @@ def _refuse_packed(model: Any, *, has_open_sizes: bool) -> None:
                 f"{place} observes the ranges of what it quantizes, which changes what the next call gives",
                 hint="call module.apply(torch.ao.quantization.disable_observer) first, or compile the module that was prepared",
             )
+
+
+def _is_traced(model: Any) -> bool:
+    """Whether it is a graph of operators and what holds its tensors, as of an exported program: none asks its mode, nor can change it."""
+    houses = ("torch.fx.", "torch.export.", "torch.nn.modules.module")
+    return all(type(part).__module__.startswith(houses) for part in model.modules())
 
 
 def _observers(model: Any) -> set[Any]:
