@@ -354,7 +354,7 @@ def commands_page() -> str:
 # Commands
 
 `tilewright VERB --help` prints the same. Errors of users go to standard error as `error: …` with exit code 1, wrong
-options exit with 2, Ctrl-C with 130, SIGTERM with 143; results go to standard output. `eval "$(tilewright completion bash)"` in `~/.bashrc` lets the
+options exit with 2, Ctrl-C with 130, SIGTERM with 143, a closed terminal with 129; results go to standard output. `eval "$(tilewright completion bash)"` in `~/.bashrc` lets the
 shell complete verbs, options and files (zsh and fish, too).
 
 {PARAGRAPHS.join(parts)}

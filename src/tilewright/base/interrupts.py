@@ -1,4 +1,4 @@
-"""Ctrl-C that comes at the right moment, and is not lost; a request to end (SIGTERM) that is one, too.
+"""Ctrl-C that comes at the right moment, and is not lost; a request to end (SIGTERM, a terminal that is closed) that is one, too.
 
 What does not survive an exception in its middle keeps it until its end; what Python itself drops, in
 destructors and callbacks, comes again.  Called by front ends around the first import of packages with
@@ -17,8 +17,10 @@ from types import FrameType
 from typing import Final
 
 INTERRUPTED: Final = 128 + signal.SIGINT
-TERMINATED: Final = 128 + signal.SIGTERM
-"""Exit codes, as shells report processes that signals ended."""
+"""The exit code, as shells report processes that signals ended."""
+_ENDINGS: Final = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 _AGAIN_S: Final = 0.01
 """Long enough for a callback to be over, too short to be noticed."""
 
@@ -50,31 +52,35 @@ def deferred() -> Generator[None]:
 
 
 def answer_termination() -> None:
-    """From here on SIGTERM unwinds as Ctrl-C does, so that nothing is left half-written; a second one ends the process.
+    """From here on SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing is left half-written; a second SIGTERM ends the process.
 
-    Where it was ignored, as `nohup` and the like may have it, it stays so.
+    Where one was ignored, as `nohup` and the like may have it, it stays so.
     """
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
+    for number in _ENDINGS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
 
 
 def leave_termination() -> None:
-    """From here on SIGTERM ends the process: nothing is half-written any more."""
-    if signal.getsignal(signal.SIGTERM) is _terminate:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """From here on they end the process: nothing is half-written any more."""
+    for number in _ENDINGS:
+        if signal.getsignal(number) is _terminate:
+            signal.signal(number, signal.SIG_DFL)
 
 
-def is_terminated() -> bool:
-    """Whether SIGTERM was answered in this process."""
-    return bool(_TERMINATED)
+def exit_code() -> int:
+    """That of a process which was interrupted, or which answered a request to end."""
+    return 128 + _CAME[0] if _CAME else INTERRUPTED
 
 
-_TERMINATED: Final[list[int]] = []
+_CAME: Final[list[int]] = []
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _TERMINATED.append(number)
+    leave_termination()
+    if number != signal.SIGTERM:
+        signal.signal(number, signal.SIG_IGN)  # system and shell both may send it
+    _CAME.append(number)
     on_interrupt = signal.getsignal(signal.SIGINT)
     if callable(on_interrupt) and on_interrupt is not signal.default_int_handler:
         on_interrupt(signal.SIGINT, frame)  # `deferred` keeps it until its end

@@ -2,12 +2,13 @@
 
 `tilewright --help` lists the verbs without importing any of them.  Errors of users are printed
 as `error: …` with exit code 1 (and a traceback if `TILEWRIGHT_DEBUG` is set); Ctrl-C exits with
-130, SIGTERM with 143, and neither leaves anything half-written.
+130, SIGTERM with 143, a terminal that is closed (SIGHUP) with 129, and none leaves anything half-written.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import gc
 import importlib
@@ -25,9 +26,8 @@ from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import TilewrightError
 from tilewright.base.interrupts import (
     INTERRUPTED,
-    TERMINATED,
     answer_termination,
-    is_terminated,
+    exit_code,
     keep_interrupts,
     leave_termination,
 )
@@ -168,16 +168,23 @@ def main() -> None:
     except KeyboardInterrupt:  # once more, while the first was answered
         _end_at_signals()
         code = INTERRUPTED
+    except OSError:  # nobody hears what is said of the end
+        if exit_code() == INTERRUPTED:
+            raise
+        discard_output()
+        code = INTERRUPTED
+    if code and exit_code() != INTERRUPTED:
+        code = INTERRUPTED  # whatever it came as: a terminal that is gone takes no line
     if code == INTERRUPTED:
         # Python ends `python -m` by the signal where an interrupt left the text of an `exec`, also one that was answered,
         # unless another text has run since.
         exec("")
-        code = TERMINATED if is_terminated() else INTERRUPTED
+        code = exit_code()
     sys.exit(code)
 
 
 def _end_at_signals() -> None:
-    """Let the system end the process at Ctrl-C and SIGTERM: nothing is half-written any more.
+    """Let the system end the process at Ctrl-C, SIGTERM and SIGHUP: nothing is half-written any more.
 
     Python's own leaving (joining threads, atexit) answers them with a traceback.
     """
@@ -219,7 +226,9 @@ def _run() -> int:
         return 1
     except KeyboardInterrupt:
         _end_at_signals()
-        click.echo("terminated" if is_terminated() else "interrupted", err=True)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            is_asked = exit_code() != INTERRUPTED
+            click.echo("terminated" if is_asked else "interrupted", err=True)
         return INTERRUPTED
     except (MemoryError, OSError) as error:
         if knobs.DEBUG.get():

@@ -10,43 +10,60 @@ import threading
 import pytest
 
 from tilewright.base import interrupts
-from tilewright.base.interrupts import answer_termination, deferred, leave_termination
+from tilewright.base.interrupts import (
+    answer_termination,
+    deferred,
+    exit_code,
+    leave_termination,
+)
 
 
 @pytest.fixture(autouse=True)
 def _pythons_own_handler(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(interrupts, "_TERMINATED", [])
+    monkeypatch.setattr(interrupts, "_CAME", [])
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    on_termination = signal.getsignal(signal.SIGTERM)
+    others = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
     yield
     signal.signal(signal.SIGINT, before)
-    signal.signal(signal.SIGTERM, on_termination)
+    for number, handler in others.items():
+        signal.signal(number, handler)
 
 
-def test_a_request_to_end_comes_as_an_interrupt_once_and_at_the_end_of_the_block() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+@pytest.mark.parametrize(
+    ("number", "after"),
+    [(signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_IGN)],
+)
+def test_a_request_to_end_comes_as_an_interrupt_once_and_at_the_end_of_the_block(
+    number: signal.Signals, after: signal.Handlers
+) -> None:
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)
     answer_termination()
     seen: list[str] = []
 
     def work() -> None:
         with deferred():
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
             seen.append("the end")
 
     with pytest.raises(KeyboardInterrupt):
         work()
     assert seen == ["the end"]
+    assert signal.getsignal(number) is after
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert exit_code() == 128 + number
 
 
 @pytest.mark.parametrize("theirs", [signal.SIG_IGN, print])
 def test_a_request_to_end_that_somebody_answers_already_stays_theirs(
     theirs: object,
 ) -> None:
-    signal.signal(signal.SIGTERM, theirs)  # pyright: ignore[reportArgumentType]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, theirs)  # pyright: ignore[reportArgumentType]
     answer_termination()
     leave_termination()
     assert signal.getsignal(signal.SIGTERM) is theirs
+    assert signal.getsignal(signal.SIGHUP) is theirs
 
 
 def test_an_interrupt_comes_at_the_end_of_the_block() -> None:

@@ -294,7 +294,7 @@ from tilewright import cli
 
 def terminated(*arguments, **options):
     try:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
     finally:
         print("unwound")
 
@@ -303,17 +303,56 @@ cli.main()
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("on_interrupt", ["default_int_handler", "SIG_IGN"])
-def test_a_request_to_end_unwinds_what_a_verb_does(on_interrupt: str) -> None:
+def test_a_request_to_end_unwinds_what_a_verb_does(
+    on_interrupt: str, number: signal.Signals
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c",
-         f"import signal; signal.signal(signal.SIGINT, signal.{on_interrupt})\n{_TERMINATED}"],
+         f"import signal; signal.signal(signal.SIGINT, signal.{on_interrupt}); number = {int(number)}\n{_TERMINATED}"],
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (143, "unwound\n", "terminated\n")
+    assert (done.returncode, done.stdout) == (128 + number, "unwound\n")
+    assert done.stderr == "terminated\n"
+
+
+_LEFT_ALONE: Final = """
+import contextlib, os, signal, sys
+from tilewright import cli
+
+def left_alone(*arguments, **options):
+    with contextlib.suppress(OSError):
+        os.read(0, 1)
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        open(sys.argv[1], "w").close()
+        os.write(2, b"what a progress bar leaves")
+
+cli.root = left_alone
+cli.main()
+"""
+
+
+def test_a_terminal_that_is_closed_takes_no_line_and_ends_a_verb_with_129(
+    tmp_path: Path,
+) -> None:
+    ours, theirs = os.openpty()
+    unwound = tmp_path / "unwound"
+    with subprocess.Popen(
+        [sys.executable, "-c", _LEFT_ALONE, str(unwound)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as verb:
+        os.close(theirs)
+        os.close(ours)
+        assert verb.wait(60) == 129
+    assert unwound.exists()
 
 
 @pytest.mark.parametrize(
