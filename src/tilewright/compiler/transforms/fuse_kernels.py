@@ -66,9 +66,6 @@ class FuseKernels(GraphPass):
     (`reshape`), a `fused` node or a single op with a kernel, or an op for the host.
 
     Args:
-        border_epilogue: let a contraction, pooling … write into the inside of a padded tensor.
-        border_through_view: the same when a reshape stands between (the places are not linear).
-        right_moves: let an unpacked matmul read its right operand through linear moves.
         most_operands: kernels do not grow beyond that many operands.
         most_nodes: kernels do not grow beyond that many nodes.
         most_repeated: operations that are as well done again as in a kernel of their own, once for each element.
@@ -78,9 +75,6 @@ class FuseKernels(GraphPass):
 
     ensures: ClassVar[frozenset[str]] = frozenset({"fused"})
     level: ClassVar[int] = 2
-    border_epilogue: bool = True
-    border_through_view: bool = True
-    right_moves: bool = True
     most_operands: int = 24
     most_nodes: int = 64
     most_repeated: int = 30_000
@@ -175,12 +169,10 @@ class FuseKernels(GraphPass):
             return True
         through: list[Node] = []
         border = user
-        if groups.role(user) is Role.VIEW and self.border_through_view:
+        if groups.role(user) is Role.VIEW:
             through = [user]
             border = groups.edit.sole_user(user.result)
-        if border is None or border in groups.of or not self.border_epilogue:
-            return False
-        if group.kind is Role.ATTENTION:
+        if border is None or border in groups.of or group.kind is Role.ATTENTION:
             return False
         if not is_border(border) or border.operand().node not in (group.root, *through):
             return False
@@ -195,7 +187,7 @@ class FuseKernels(GraphPass):
         computed may stand in front of the reshape behind.  Where there is none, rows alone may move, to where
         something is computed: who reads heads reads them through moves of its own.
         """
-        if groups.role(view) is not Role.VIEW or not self.border_through_view:
+        if groups.role(view) is not Role.VIEW:
             return False
         move = groups.edit.sole_user(view.result)
         if move is None or move in groups.of or not keeps_last_axis(move):
@@ -429,7 +421,7 @@ class _Prologue:
             return False
         if is_left_operand(user, node.result):
             return _keeps_lanes(node, user)
-        return self.options.right_moves and user.has(Trait.STRIDED)
+        return user.has(Trait.STRIDED)
 
     def _contraction_side(self, node: Node, role: Role, user: Node) -> bool:
         """Behind the anchor: small operands of the epilogue; before it: chains of linear moves."""
