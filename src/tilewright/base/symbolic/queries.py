@@ -154,6 +154,22 @@ def map_opaque(value: Dim, visit: Callable[[Opaque], Dim]) -> Dim:
     return result
 
 
+def map_atoms(value: Dim, visit: Callable[[Atom], Dim | None]) -> Dim:
+    """`value` with what `visit` returns in the place of atoms; of one for which that is None, its parts are visited."""
+    if isinstance(value, int):
+        return value
+    result: Dim = value.constant
+    for monomial, factor in value.terms:
+        term: Dim = factor
+        for atom in monomial:
+            new = visit(atom)
+            if new is None:
+                new = atom.rebuild(lambda part: map_atoms(part, visit))
+            term = term * new
+        result = result + term
+    return result
+
+
 def _has_opaque(atom: Atom) -> bool:
     """Whether an atom is a value that the algebra knows nothing about, or is made of one."""
     if isinstance(atom, Opaque):

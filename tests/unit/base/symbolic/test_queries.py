@@ -193,3 +193,12 @@ def test_a_rounded_down_multiple_is_known_to_be_near_its_origin() -> None:
     assert minimum(whole, n) == whole
     assert maximum(4 * ((n + 3) // 4), n) == 4 * ((n + 3) // 4)
     assert (minimum(whole, n) + 3) // 4 == n // 4
+
+
+def test_atoms_are_replaced_and_the_parts_of_others_are_looked_at() -> None:
+    def visit(atom: symbolic.Atom) -> symbolic.Dim | None:
+        return 5 if symbolic.Expr.of_atom(atom) == n else None
+
+    assert symbolic.map_atoms(minimum(n, 2 * m) + n * m, visit) == minimum(5, 2 * m) + 5 * m
+    assert symbolic.map_atoms(m + 1, visit) == m + 1
+    assert symbolic.map_atoms(7, visit) == 7

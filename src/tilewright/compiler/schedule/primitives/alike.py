@@ -120,21 +120,12 @@ class _Alike:
 
     def settled(self, dim: Dim) -> Dim:
         """A size as it is in iterations that are alike."""
-        if isinstance(dim, int) or dim.opaques:
-            return dim
-        result: Dim = dim.constant
-        for monomial, factor in dim.terms:
-            term: Dim = factor
-            for atom in monomial:
-                term = term * self._settled_atom(atom)
-            result = result + term
-        return result
+        return dim if symbolic.opaques(dim) else symbolic.map_atoms(dim, self._number)
 
-    def _settled_atom(self, atom: symbolic.Atom) -> Dim:
-        if not isinstance(atom, Operation):
-            return Expr.of_atom(atom)
-        settled = self._settled_operation(atom)
-        return atom.rebuild(self.settled) if settled is None else settled[0]
+    def _number(self, atom: symbolic.Atom) -> int | None:
+        """What an atom is in them, if that is a number."""
+        found = self._settled_operation(atom) if isinstance(atom, Operation) else None
+        return None if found is None else found[0]
 
     def settled_body(self, body: ir.Body) -> ir.Body:
         """Code in iterations that are alike."""

@@ -148,22 +148,12 @@ def _constant_arm(atom: Atom, extents: _Extents) -> tuple[int, Dim] | None:
 
 def _settled(value: Dim, extents: _Extents) -> Dim:
     """A number with what is constant in it as constants."""
-    if isinstance(value, int):
-        return value
-    result: Dim = value.constant
-    for monomial, factor in value.terms:
-        term: Dim = factor
-        for atom in monomial:
-            term = term * _settled_atom(atom, extents)
-        result = result + term
-    return result
 
+    def constant(atom: Atom) -> int | None:
+        found = _constant_arm(atom, extents)
+        return None if found is None else found[0]
 
-def _settled_atom(atom: Atom, extents: _Extents) -> Dim:
-    found = _constant_arm(atom, extents)
-    if found is not None:
-        return found[0]
-    return atom.rebuild(lambda part: _settled(part, extents))
+    return symbolic.map_atoms(value, constant)
 
 
 def _without_tests(old: ir.For, extents: _Extents, tests: frozenset[Dim]) -> ir.Body:
