@@ -1,8 +1,8 @@
-"""How much memory a piece of code touches: elements, bytes and cache lines of each buffer.
+"""How much memory a piece of code touches: bytes and cache lines of each buffer.
 
 For cost models that ask what code moves and at which loop the data still fits into a cache (`schedule/rules`):
 
-    footprints(body, line_bytes=64) -> dict[Buffer, Footprint]     # buffers in order of appearance
+    footprints(body) -> dict[Buffer, Footprint]     # buffers in order of appearance
 
 It tells what ONE run of `body` touches while the loops around it stand still: give `loop.body` for an
 iteration of a loop, `(loop,)` for all of them.  Needs multi-dimensional indices.  Sizes that are known only
@@ -16,9 +16,7 @@ buffers that start on a line, and an average where runs begin anywhere.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import final
 
 from tilewright.base import symbolic
@@ -40,63 +38,62 @@ from tilewright.compiler.kernel.rewrite import substitute_dim
 
 
 @final
-@record(kw_only=True)
+@record
 class Footprint:
     """What one run of some code touches of one buffer.
 
-    Units: `elements`, `read`, `written` count elements, each once; `loads` and `stores` count elements each
-    time they are accessed; `lines` are cache lines.
+    Attributes:
+        size: elements of the buffer.
+        read, touched: what each load, and each access, takes of it.
     """
 
     item_bytes: int
-    elements: int
-    read: int
-    written: int
-    loads: int
-    stores: int
-    lines: int
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all elements touched."""
-        return self.elements * self.item_bytes
+    size: int
+    read: tuple[Positions, ...]
+    touched: tuple[Positions, ...]
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of all elements read."""
-        return self.read * self.item_bytes
+        """Bytes of all elements that are read, each once."""
+        return min(self.size, union(self.read, count)) * self.item_bytes
+
+    def lines(self, line_bytes: int) -> int:
+        """Cache lines of so many bytes that are read or written."""
+        item = self.item_bytes
+        lines = union(self.touched, lambda walk: count_lines(walk, item, line_bytes))
+        return min(lines, -(-self.size * item // line_bytes))
 
 
-def footprints(
-    body: Sequence[Statement], *, line_bytes: int = 64
-) -> dict[Buffer, Footprint]:
+def footprints(body: Sequence[Statement]) -> dict[Buffer, Footprint]:
     """What one run of `body` touches of every buffer in it."""
     found = accesses(body)
     numbers = _Numbers(found)
-    touched: dict[Buffer, list[_Touched]] = {}
-    for access, times in _alike(found):
-        one = _touched(access, numbers)
-        same = replace(one, times=one.times * times)
-        touched.setdefault(access.buffer, []).append(same)
+    taken: dict[Buffer, list[tuple[Positions, bool]]] = {}
+    for access in _different(found):
+        positions = _positions(access, numbers)
+        own = taken.setdefault(access.buffer, [])
+        if positions.most:
+            own.append((positions, access.write))
     return {
-        buffer: _footprint(
-            buffer, [t for t in all_of_it if t.times], numbers.size(buffer), line_bytes
+        buffer: Footprint(
+            buffer.dtype.itemsize,
+            numbers.size(buffer),
+            read=tuple(positions for positions, is_write in own if not is_write),
+            touched=tuple(positions for positions, _ in own),
         )
-        for buffer, all_of_it in touched.items()
+        for buffer, own in taken.items()
     }
 
 
-def _alike(found: Sequence[Access]) -> list[tuple[Access, int]]:
-    """Accesses of the same elements in the same loops, once, and how many they are."""
+def _different(found: Sequence[Access]) -> Iterable[Access]:
+    """Accesses without those of the same elements in the same loops as others."""
     first: dict[object, Access] = {}
-    times: Counter[object] = Counter()
     for access in found:
         inner = tuple(map(id, access.inner))
         lanes = (access.lanes, access.stride)
         key = (access.buffer, access.indices, inner, lanes, access.write)
         first.setdefault(key, access)
-        times[key] += 1
-    return [(access, times[key]) for key, access in first.items()]
+    return first.values()
 
 
 # --- numbers for sizes -----------------------------------------------------------------------
@@ -164,17 +161,8 @@ class _Numbers:
 # --- one access ------------------------------------------------------------------------------
 
 
-@final
-@record
-class _Touched:
-    """The positions that an access takes, `times` counted each time."""
-
-    positions: Positions
-    times: int
-    write: bool
-
-
-def _touched(access: Access, numbers: _Numbers) -> _Touched:
+def _positions(access: Access, numbers: _Numbers) -> Positions:
+    """The positions that an access takes."""
     trips = {loop.var.name: numbers.trips(loop) for loop in access.inner}
     times = math.prod(trips.values()) * access.lanes
     shape = numbers.shape(access.buffer)
@@ -186,7 +174,7 @@ def _touched(access: Access, numbers: _Numbers) -> _Touched:
         steps = [*steps, (access.stride, access.lanes)]
     start += sum(step * (number - 1) for step, number in steps if step < 0)
     walk = walk_of([(abs(step), number) for step, number in steps if step])
-    return _Touched(Positions(start, walk, times), times, access.write)
+    return Positions(start, walk, times)
 
 
 def _linear_walk(
@@ -217,26 +205,3 @@ def _box(
         steps.append((stride, high - low + 1))
         stride *= extent
     return start, steps
-
-
-# --- all accesses of one buffer --------------------------------------------------------------
-
-
-def _footprint(
-    buffer: Buffer, touched: Sequence[_Touched], size: int, line_bytes: int
-) -> Footprint:
-    item = buffer.dtype.itemsize
-    reads = [t for t in touched if not t.write]
-    writes = [t for t in touched if t.write]
-    lines = union(
-        [t.positions for t in touched], lambda walk: count_lines(walk, item, line_bytes)
-    )
-    return Footprint(
-        item_bytes=item,
-        elements=min(size, union([t.positions for t in touched], count)),
-        read=min(size, union([t.positions for t in reads], count)),
-        written=min(size, union([t.positions for t in writes], count)),
-        loads=sum(t.times for t in reads),
-        stores=sum(t.times for t in writes),
-        lines=min(lines, -(-size * item // line_bytes)),
-    )

@@ -230,7 +230,7 @@ def nest_verdict(
     work = work_of(before, (nest,), machine, around)
     gained = _lanes_of(after, machine) - _lanes_of(before, machine)
     share = min(1.0, max(0.0, gained / work.single)) if work.single else 0.0
-    touched = footprints(nested(around, (nest,)), line_bytes=machine.line_bytes)
+    touched = footprints(nested(around, (nest,)))
     return NestVerdict(
         machine=machine,
         outcome=outcome if share > 0.5 else Outcome.GENERIC,
@@ -238,7 +238,7 @@ def nest_verdict(
         share=share,
         lanes=min((machine.lanes(buffer.dtype) for buffer in touched), default=1),
         size_bytes=sum(
-            found.lines * machine.line_bytes
+            found.lines(machine.line_bytes) * machine.line_bytes
             for buffer, found in touched.items()
             if buffer.space is Space.DEVICE
         ),
