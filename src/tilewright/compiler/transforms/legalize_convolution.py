@@ -206,12 +206,11 @@ def as_matmul(node: Node, emit: Emitter) -> Value | None:
 
 def as_depthwise(node: Node, emit: Emitter) -> Value | None:
     """A convolution whose filters see one channel each; channels with several are repeated."""
-    groups, _, depth, _ = _weight_shape(node)
-    need(_is_legal(node) and depth == 1 and groups != 1)
-    filters = fixed(node.operand(1).type.shape[0])
+    groups, filters, depth, _ = _weight_shape(node)
+    times = fixed(filters) // groups
+    need(_is_legal(node) and depth == 1 and times <= _MOST_REPEATS)
+    need(groups != 1 or times == 1)
     x, w = node.operand(0), node.operand(1)
-    times = filters // groups
-    need(times <= _MOST_REPEATS)
     if times > 1:
         *places, _ = x.type.shape
         single = emit.reshape(x, (*places, groups, 1))
@@ -232,22 +231,19 @@ def _depthwise(node: Node, x: Value, w: Value, emit: Emitter) -> Value:
 
 
 def single_filter(node: Node, emit: Emitter) -> Value | None:
-    """A convolution with one filter for each group is a sum over its channels of a depthwise one.
+    """A convolution with one filter for each group of several channels is a sum over these of a depthwise one.
 
-    Lanes run along the channels of all groups, or along the image where there is one channel; a panel of one
-    column would leave all lanes but one empty.  16-bit floats are rounded after the sum.
+    Lanes run along the channels of all groups; a panel of one column would leave all lanes but one empty.  16-bit
+    floats are rounded after the sum.
     """
-    depth = node.operand(1).type.shape[1]
     need(_is_legal(node) and _has_single_filter(node))
     x, w = node.operand(0), node.operand(1)
-    if depth == 1:
-        return _depthwise(node, x, w, emit)
     if x.type.dtype in HALVES:
         x, w = (emit.cast(value, dtypes.f32) for value in (x, w))
     each, groups = _depthwise(node, x, w, emit), node.number("groups")
     if groups > 1:
         *places, _ = each.type.shape
-        each = emit.reshape(each, (*places, groups, depth))
+        each = emit.reshape(each, (*places, groups, w.type.shape[1]))
     last = {"axes": (each.type.rank - 1,), "keepdims": groups == 1}
     return emit.cast(emit.op("reduce_sum", [each], last), node.result.type.dtype)
 
