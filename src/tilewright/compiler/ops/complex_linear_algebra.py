@@ -21,7 +21,12 @@ from tilewright.compiler.kernel import numerics
 from tilewright.compiler.ops import reflections
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
 from tilewright.compiler.ops.elimination import eliminated, substituted
-from tilewright.compiler.ops.linear_algebra import svd_factors, svd_types, where_finite
+from tilewright.compiler.ops.linear_algebra import (
+    cholesky_by_rows,
+    svd_factors,
+    svd_types,
+    where_finite,
+)
 from tilewright.compiler.ops.shapes import check_same, need
 
 _FLOATS: Final = (dtypes.f32, dtypes.f64)
@@ -139,15 +144,8 @@ def _cholesky_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 
 
 def _cholesky(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found, lost = np.zeros(x.shape, np.complex128), 0
-    for j in range(len(x)):
-        row = found[j, :j]
-        rest = x[j, j].real - float(np.sum(abs(row) ** 2))
-        lost = lost or (0 if rest > 0 else j + 1)
-        root = np.sqrt(rest)
-        found[j, j] = root
-        found[j + 1 :, j] = (x[j + 1 :, j] - found[j + 1 :, :j] @ row.conj()) / root
-    return found, np.asarray(lost)
+    found, lost = cholesky_by_rows(x[None])
+    return found[0], lost[0]
 
 
 complex_cholesky: Final = declare(
@@ -216,13 +214,8 @@ def _reflectors_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 
 
 def _reflectors(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    a, scales = x.copy(), np.zeros(min(x.shape), np.complex128)
-    for k in range(len(scales)):
-        vector = a[k:, k].copy()
-        beta, scales[k] = reflections.reflection(vector)
-        reflections.reflect_rows(a[k:, k + 1 :], vector, np.conj(scales[k]))
-        a[k, k], a[k + 1 :, k] = beta, vector[1:]
-    return a, scales
+    factors, _, scales = reflections.pivoted(x, np.ones(x.shape[1]))  # all columns stay
+    return factors, scales
 
 
 complex_reflectors: Final = declare(

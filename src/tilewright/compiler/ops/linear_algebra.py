@@ -88,7 +88,7 @@ def _cholesky_oracle(x: Array) -> tuple[Array, Array]:
     lost = np.zeros(len(matrices), np.int32)
     missing: Array = np.asarray(~np.isfinite(factors).all(axis=(-2, -1)))
     if missing.any():
-        factors[missing], lost[missing] = _cholesky_by_rows(matrices[missing])
+        factors[missing], lost[missing] = cholesky_by_rows(matrices[missing])
     return _rounded(factors.reshape(x.shape), x), lost.reshape(x.shape[:-2])
 
 
@@ -107,17 +107,17 @@ def _factors_if_any(matrices: np.ndarray) -> np.ndarray:
 
 
 @np.errstate(all="ignore")
-def _cholesky_by_rows(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same of matrices without a factor: up to which minor each has one."""
-    found = np.zeros(matrices.shape)
+def cholesky_by_rows(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Factors of a batch of f64 or complex128, as far as each has one, and which leading minor has none, or 0."""
+    found = np.zeros_like(matrices)
     lost = np.zeros(len(matrices), np.int32)
     for j in range(matrices.shape[-1]):
         row = found[:, j, :j]
-        rest = matrices[:, j, j] - np.sum(row * row, -1)
+        rest = np.real(matrices[:, j, j]) - np.sum(abs(row) ** 2, -1)
         lost = np.where((lost == 0) & ~(rest > 0), j + 1, lost)
         root = np.sqrt(rest)
         found[:, j, j] = root
-        below = found[:, j + 1 :, :j] @ row[..., None]
+        below = found[:, j + 1 :, :j] @ row.conj()[..., None]
         found[:, j + 1 :, j] = (matrices[:, j + 1 :, j] - below[..., 0]) / root[:, None]
     return found, np.asarray(lost, np.int32)
 

@@ -16,11 +16,10 @@ import numpy as np
 
 from tilewright.compiler.ops.reflections import (
     TRIPS_PER_ROW,
-    hessenberg,
+    hessenberg_form,
     magnitude,
     reflect_columns,
     reflect_rows,
-    reflected,
     reflection,
     undivided,
 )
@@ -32,7 +31,8 @@ def real_schur(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     if not np.isfinite(x).all():
         return np.full_like(x, np.nan), np.full_like(x, np.nan), count
     scale = magnitude(x)
-    t, q = _hessenberg(x / scale)
+    form = hessenberg_form((x / scale).astype(np.complex128))
+    t, q = (np.array(np.real(found)) for found in form)
     last, trips = count - 1, 0
     while last > 0 and trips < TRIPS_PER_ROW * count:
         start = undivided(t, last)
@@ -57,15 +57,6 @@ def eigenvalues(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     imaginary[..., :-1] += size
     imaginary[..., 1:] -= size
     return real, imaginary
-
-
-def _hessenberg(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Zeros under the first diagonal below the main one, and what made them."""
-    count = len(x)
-    t, scales = hessenberg(x.astype(np.complex128), 1, count)
-    q = np.eye(count, dtype=np.complex128)
-    q[1:, 1:] = reflected(t[1:, :-1], scales, q[1:, 1:], left=True, adjoint=False)
-    return np.triu(np.real(t), -1), np.array(np.real(q))
 
 
 def _doubly_shifted_step(

@@ -123,9 +123,13 @@ def _hermitian(beside: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def tridiagonal(x: np.ndarray, *, lower: bool) -> tuple[np.ndarray, ...]:
-    """Vectors, diagonal, the diagonal beside it and scales of a Hermitian matrix of which one triangle is read."""
+    """Vectors, diagonal, the diagonal beside it and scales of a Hermitian matrix of which one triangle is read.
+
+    Of the upper one from the last column on; vectors end with one.
+    """
     if not lower:
-        return _tridiagonal_above(x)
+        packed, *lines = tridiagonal(x[::-1, ::-1], lower=True)
+        return packed[::-1, ::-1], *(line[::-1] for line in lines)
     a = _hermitian(np.tril(x, -1), x)
     packed, count = x.copy(), len(x)
     beside, scales = np.zeros(max(count - 1, 0)), np.zeros(max(count - 1, 0), np.complex128)
@@ -140,21 +144,13 @@ def tridiagonal(x: np.ndarray, *, lower: bool) -> tuple[np.ndarray, ...]:
     return packed, diagonal, beside, scales
 
 
-def _tridiagonal_above(x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """As `tridiagonal`, from the last column on; vectors end with one."""
-    a = _hermitian(np.triu(x, 1), x)
-    packed, count = x.copy(), len(x)
-    beside, scales = np.zeros(max(count - 1, 0)), np.zeros(max(count - 1, 0), np.complex128)
-    for k in reversed(range(count - 1)):
-        turned = a[k::-1, k + 1].copy()
-        beside[k], scales[k] = reflection(turned)
-        vector = turned[::-1]
-        reflect_rows(a[: k + 1, : k + 1], vector, np.conj(scales[k]))
-        reflect_columns(a[: k + 1, : k + 1], vector, scales[k])
-        packed[k, k + 1], packed[:k, k + 1] = beside[k], vector[:-1]
-    diagonal = np.real(np.diag(a)).copy()
-    np.fill_diagonal(packed, diagonal)
-    return packed, diagonal, beside, scales
+def hessenberg_form(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Zeros under the first diagonal below the main one, and the unitary matrix that made them."""
+    count = len(x)
+    t, scales = hessenberg(x, 1, count)
+    q = np.eye(count, dtype=np.complex128)
+    q[1:, 1:] = reflected(t[1:, :-1], scales, q[1:, 1:], left=True, adjoint=False)
+    return np.triu(t, -1), q
 
 
 def schur(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
@@ -166,10 +162,7 @@ def schur(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     if not np.isfinite(x).all():
         return np.full_like(x, np.nan), np.full_like(x, np.nan), count
     scale = magnitude(x)
-    t, scales = hessenberg(x / scale, 1, count)
-    q = np.eye(count, dtype=np.complex128)
-    q[1:, 1:] = reflected(t[1:, :-1], scales, q[1:, 1:], left=True, adjoint=False)
-    t = np.triu(t, -1)
+    t, q = hessenberg_form(x / scale)
     last, trips = count - 1, 0
     while last > 0 and trips < TRIPS_PER_ROW * count:
         start = undivided(t, last)
