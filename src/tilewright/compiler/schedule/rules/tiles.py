@@ -190,12 +190,11 @@ def choose_tile(
     limit = rows if row_bytes is not None else min(rows, OPEN_ROWS)
     best: Tile | None = None
     usual = (1, 2, 3, 4)
+    own = () if panel is None or panel % lanes else (panel // lanes,)
     # Loops come to the same few tiles again and again, above all as rests.
     cycles = functools.cache(functools.partial(tile_cycles, machine, depth, products))
-    for vectors in usual if panel is None or panel % lanes else (panel // lanes,):
+    for vectors in usual if panel is None else own:
         width = vectors * lanes
-        if panel is not None and width != panel:
-            continue
         if panel is None and width > lanes and width >= max(lines) + lanes:
             continue
         fit = min(most_rows(machine, vectors, products), limit)
@@ -219,8 +218,7 @@ def choose_tile(
                 best = Tile(math.prod(sizes), width, total)
     if best is None:
         width = panel or lanes
-        vectors = max(1, -(-width // lanes))
-        fit = min(limit, most_rows(machine, vectors, products))
+        fit = min(limit, most_rows(machine, -(-width // lanes), products))
         best = Tile(fit, width, 0.0)
     return best
 
