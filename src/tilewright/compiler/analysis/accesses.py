@@ -19,8 +19,8 @@ from tilewright.compiler.kernel.rewrite import (
     buffers_written,
     is_target,
     loads,
+    loads_below,
     loads_of,
-    subexpressions,
 )
 
 _KNOWN_STORES: Final = 4096
@@ -104,24 +104,16 @@ def accesses(
 
 @functools.lru_cache(maxsize=_KNOWN_STORES)
 def update_operator(store: ir.Store) -> str | None:
-    """The operator of `T[i] = T[i] op e` (e free of T), `add` for an fma; None otherwise."""
-    value, rest = store.value, ()
-    if isinstance(value, ir.Binary) and value.op in COMMUTATIVE:
-        if is_target(value.left, store):
-            rest = (value.right,)
-        elif is_target(value.right, store):
-            rest = (value.left,)
-        op = value.op
-    elif isinstance(value, ir.Fma) and is_target(value.c, store):
-        rest, op = (value.a, value.b), "add"
-    else:
+    """The operator of `T[i] = T[i] op e` (e free of T); None otherwise."""
+    value = store.value
+    if not isinstance(value, ir.Binary) or value.op not in COMMUTATIVE:
         return None
-    free = all(
-        not (isinstance(part, ir.Load) and part.buffer is store.buffer)
-        for root in rest
-        for part in subexpressions(root)
-    )
-    return op if rest and free else None
+    sides = (value.left, value.right)
+    for total, other in (sides, sides[::-1]):
+        if is_target(total, store):
+            met = any(load.buffer is store.buffer for load in loads_below(other))
+            return None if met else value.op
+    return None
 
 
 def known_facts(path: Sequence[ir.Statement]) -> list[Fact]:

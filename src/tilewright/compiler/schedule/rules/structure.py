@@ -209,16 +209,12 @@ def _lies_as_results(found: Contraction, chain: Sequence[ir.For]) -> bool:
 def _factors(store: ir.Store, step: ir.For | None = None) -> tuple[ir.Load, ir.Load] | None:
     """The two loads whose product is added, as (second, first); `step` is the innermost loop of the sum."""
     value = store.value
-    if isinstance(value, ir.Fma):
-        parts: tuple[ir.Expression, ir.Expression] = (value.a, value.b)
-    elif isinstance(value, ir.Binary):
-        found = _product(value.right) or _product(value.left)
-        if found is None:
-            return None
-        parts = found
-    else:
+    if not isinstance(value, ir.Binary):
         return None
-    a, b = chosen_load(parts[0]), chosen_load(parts[1])
+    found = _product(value.right) or _product(value.left)
+    if found is None:
+        return None
+    a, b = map(chosen_load, found)
     if isinstance(a, ir.Load) and isinstance(b, ir.Load):
         return b, a
     return _factors_of_word(a, b, step) or _factors_of_word(b, a, step)
