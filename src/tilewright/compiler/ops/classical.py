@@ -22,8 +22,6 @@ from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
 from tilewright.compiler.ops.shapes import check_positive, first, need
 
-COMPARISONS: Final = ("le", "lt", "ge", "gt", "eq", "ne")
-"""How a value is compared with the threshold of a node; the number of one is its place."""
 _COMPARE: Final = (
     np.less_equal,
     np.less,
@@ -32,6 +30,7 @@ _COMPARE: Final = (
     np.equal,
     np.not_equal,
 )
+"""How a value is compared with the threshold of a node, by number."""
 
 
 def _leaves_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:

@@ -14,7 +14,6 @@ from tilewright.base.dtypes import DType, i8, i32, u8
 from tilewright.compiler.kernel.instructions.dot_products import (
     SMALL,
     dot,
-    dot_of_small,
     instruction,
     product_of_rows,
 )
@@ -76,7 +75,7 @@ def _small_bytes() -> Instruction:
                  llvm=f"llvm.aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8",
                  c=f"vdot{q}_s32(({word})a, {small}, ({byte})c)", rounds=(((("and", SMALL),), ()),))
         )  # fmt: skip
-    return instruction("sdot_u7", dot_of_small(i32, u8, i8, 4), forms)
+    return instruction("sdot_u7", dot(i32, u8, i8, 4, small=True), forms)
 
 
 def _tile(name: str, left: DType, right: DType) -> Instruction:

@@ -22,21 +22,19 @@ def instruction(name: str, nest: Nest, forms: Iterable[ir.Form]) -> ir.Instructi
     return ir.Instruction(name=name, parameters=parameters, body=body, forms=tuple(forms))
 
 
-def dot(total: DType, left: DType, right: DType, count: int) -> Nest:
-    """`total += left[k] * right[k]` for every k, in the type of the total."""
-    b, (sum_, a, w) = _parameters(total, left, right, count)
+def dot(
+    total: DType, left: DType, right: DType, count: int, *, small: bool = False
+) -> Nest:
+    """`total += left[k] * right[k]` for every k, in the type of the total.
+
+    With `small` the left number is `left[k] & 127`: a sum of two such products of bytes fits 16 bits with its sign.
+    """
+    b = KernelBuilder("dot")
+    sum_ = b.parameter("total", total, (), ir.AccessMode.READ_WRITE)
+    a, w = b.parameter("a", left, (count,)), b.parameter("b", right, (count,))
     with b.reduce((count,), ["k"]) as (k,):
         x, y = b.cast(b.load(a, (k,)), total), b.cast(b.load(w, (k,)), total)
-        b.accumulate("add", sum_, (), b.mul(x, y))
-    return (sum_, a, w), b.build().body
-
-
-def dot_of_small(total: DType, left: DType, right: DType, count: int) -> Nest:
-    """`total += (left[k] & 127) * right[k]`: a sum of two such products of bytes fits 16 bits with its sign."""
-    b, (sum_, a, w) = _parameters(total, left, right, count)
-    with b.reduce((count,), ["k"]) as (k,):
-        x, y = b.cast(b.load(a, (k,)), total), b.cast(b.load(w, (k,)), total)
-        b.accumulate("add", sum_, (), b.mul(b.and_(x, SMALL), y))
+        b.accumulate("add", sum_, (), b.mul(b.and_(x, SMALL) if small else x, y))
     return (sum_, a, w), b.build().body
 
 
@@ -69,14 +67,3 @@ def dot_flushed(parameters: tuple[ir.Buffer, ...], count: int) -> ir.Body:
         x, y = (normal(b.cast(b.load(side, (last,)), f32)) for side in (a, w))
         b.store(sum_, (), normal(b.fma(x, y, normal(b.load(sum_, ())))))
     return b.build().body
-
-
-def _parameters(
-    total: DType, left: DType, right: DType, count: int
-) -> tuple[KernelBuilder, tuple[ir.Buffer, ir.Buffer, ir.Buffer]]:
-    b = KernelBuilder("dot")
-    return b, (
-        b.parameter("total", total, (), ir.AccessMode.READ_WRITE),
-        b.parameter("a", left, (count,)),
-        b.parameter("b", right, (count,)),
-    )

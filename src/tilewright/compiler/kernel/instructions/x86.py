@@ -17,7 +17,6 @@ from tilewright.compiler.kernel.instructions.dot_products import (
     SMALL,
     dot,
     dot_flushed,
-    dot_of_small,
     instruction,
 )
 from tilewright.compiler.kernel.instructions.small_numbers import low_number, top_byte
@@ -223,7 +222,7 @@ def _instructions() -> tuple[Instruction, ...]:
         instruction("vpdpbusd", dot(i32, u8, i8, 4), bytes_),
         instruction("vpdpwssd", dot(i32, i16, i16, 2), _vnni("vpdpwssd", "i16")),
         instruction("vpmaddwd", dot(i32, i16, i16, 2), _multiply_add()),
-        instruction("vpmaddubsw", dot_of_small(i32, u8, i8, 4), _small_bytes()),
+        instruction("vpmaddubsw", dot(i32, u8, i8, 4, small=True), _small_bytes()),
         instruction("vpmaddwd_i8", dot(i32, i16, i8, 2), _multiply_add_extended()),
         Instruction(
             name="vdpbf16ps", parameters=halves, body=dot_flushed(halves, 2), forms=_brain_floats(),
