@@ -78,7 +78,8 @@ class _Builder:
     # --- regions -------------------------------------------------------------------------
 
     def _region(self, region: Graph) -> None:
-        for value, buffer in zip(region.inputs, self._present(), strict=True):
+        present = (b for b in self.operands if b is not None)
+        for value, buffer in zip(region.inputs, present, strict=True):
             self.sources[value] = buffer
         targets: dict[Value, Buffer] = {}
         for value, buffer in zip(region.outputs, self.results, strict=True):
@@ -94,9 +95,6 @@ class _Builder:
             source = self.sources[value]
             if source is not buffer:
                 copy_nest(self.b, source, buffer)
-
-    def _present(self) -> list[Buffer]:
-        return [b for b in self.operands if b is not None]
 
     def _source(self, value: Value | None) -> Source | None:
         return None if value is None else self.sources[value]

@@ -119,7 +119,9 @@ class _Rules:
             bits, zero = bits.left, e.cast(_operand(right), dtypes.f32)
         if not isinstance(bits, ir.Bitcast) or not _is_rounded(bits.operand):
             return value
-        return e.binary("sub", bits.operand, e.binary("sub", _rounding(), zero))
+        return e.binary(
+            "sub", bits.operand, e.binary("sub", e.const(_ROUNDING, dtypes.f32), zero)
+        )
 
     def _less_zero(self, value: ir.Binary) -> ir.Expression:
         """`f32(byte) - zero` by one difference: sums of a few whole numbers and `_ROUNDING` are exact."""
@@ -144,10 +146,6 @@ class _Rules:
 def _operand(value: ir.Expression) -> ir.Expression:
     """What a zero point is made of."""
     return value.operand if isinstance(value, ir.Cast) else value
-
-
-def _rounding() -> ir.Const:
-    return e.const(_ROUNDING, dtypes.f32)
 
 
 def _byte(x: ir.Expression, divisor: ir.Expression, zero: ir.Expression) -> ir.Expression:
@@ -187,7 +185,7 @@ def _quotient(
     x: ir.Expression, divisor: ir.Expression, *, is_kept: bool = False
 ) -> ir.Expression:
     """`x / divisor` by products, of which no step leaves the exponents: `is_kept`, as `x` is, or kept small here."""
-    if _is_one(divisor):
+    if isinstance(divisor, ir.Const) and divisor.value == 1:
         return x
     reciprocal = e.binary("div", 1.0, divisor)
     first = e.binary("mul", x, reciprocal)
@@ -195,7 +193,3 @@ def _quotient(
         first = e.binary("min", e.binary("max", first, -_LARGE), _LARGE)
     rest = e.fma(e.unary("neg", first), divisor, x)
     return e.fma(rest, reciprocal, first)
-
-
-def _is_one(value: ir.Expression) -> bool:
-    return isinstance(value, ir.Const) and value.value == 1

@@ -56,19 +56,13 @@ def _to_bool(types: Any, _: object) -> tuple[TensorType, ...]:
 
 
 def _sign(b: KernelBuilder, x: Expression) -> Expression:
-    return b.select(b.gt(x, 0), 1, b.select(b.lt(x, 0), -1, x))
+    rest = b.select(b.lt(x, 0), -1, x) if x.dtype.is_signed else x
+    return b.select(b.gt(x, 0), 1, rest)
 
 
 def _sign_oracle(x: np.ndarray) -> np.ndarray:
-    return np.where(x > 0, np.ones_like(x), np.where(x < 0, -np.ones_like(x), x))
-
-
-def _unsigned_sign(b: KernelBuilder, x: Expression) -> Expression:
-    return _sign(b, x) if x.dtype.is_signed else b.select(b.gt(x, 0), 1, x)
-
-
-def _unsigned_sign_oracle(x: np.ndarray) -> np.ndarray:
-    return np.sign(x) if np.issubdtype(x.dtype, np.unsignedinteger) else _sign_oracle(x)
+    one = np.ones_like(x)
+    return np.where(x > 0, one, np.where(x < 0, -one, x))
 
 
 neg: Final = unary(
@@ -84,7 +78,7 @@ absolute: Final = unary(
     traits=Trait.IDEMPOTENT, follow=contents.ABSOLUTE,
 )  # fmt: skip
 sign: Final = unary(
-    "sign", "-1, 0 or 1; NaN stays", _unsigned_sign_oracle, _unsigned_sign, allowed=NUMERIC,
+    "sign", "-1, 0 or 1; NaN stays", _sign_oracle, _sign, allowed=NUMERIC,
     traits=Trait.IDEMPOTENT, follow=contents.SIGN,
 )  # fmt: skip
 exp: Final = unary("exp", "e to the power of x", np.exp, lambda b, x: b.exp(x))

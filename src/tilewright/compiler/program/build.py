@@ -13,7 +13,7 @@ from typing import cast, final
 from tilewright.base.dtypes import from_numpy
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim, Expr, bounds, symbols
+from tilewright.base.symbolic import Dim, Expr, Symbol, only_atom, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.program import ir
@@ -297,11 +297,11 @@ def _find_dims(graph: Graph) -> tuple[Dimension, ...]:
     found: dict[str, Dimension] = {}
     for index, value in enumerate(graph.inputs):
         for axis, dim in enumerate(value.type.shape):
-            name = _bare_symbol(dim)
-            if name is not None:
-                low, high = bounds(dim)
-                place = Dimension(name, index, axis, max(low or 0, 0), high)
-                found.setdefault(name, place)
+            symbol = only_atom(dim)
+            if isinstance(symbol, Symbol):
+                low, high = symbol.lower or 0, symbol.upper
+                place = Dimension(symbol.name, index, axis, max(low, 0), high)
+                found.setdefault(symbol.name, place)
     wanted = {s.name for v in graph.values() for d in v.type.shape for s in symbols(d)}
     read = {symbol.name for node in graph for symbol in node.bound_sizes}
     missing = sorted(wanted - set(found) - read)
@@ -312,7 +312,3 @@ def _find_dims(graph: Graph) -> tuple[Dimension, ...]:
             hint="fix the input shapes with input_shapes={'name': [..]} (--input-shape name=..)",
         )
     return tuple(found[name] for name in sorted(found))
-
-
-def _bare_symbol(dim: Dim) -> str | None:
-    return next((s.name for s in symbols(dim) if dim == Expr.of_atom(s)), None)

@@ -106,7 +106,8 @@ class _InPlace:
         self, index: int, step: ir.Dispatch, position: int
     ) -> ir.Storage | None:
         result = step.arguments[position].storage
-        roots = [self._root(entry.storage) for entry in ir.operands_of(step)]
+        storages = [entry.storage for entry in ir.operands_of(step)]
+        roots = [self.merged.get(storage, storage) for storage in storages]
         for place, storage in enumerate(roots):
             dies = storage.kind == "transient" and storage.last == index
             if (
@@ -118,9 +119,6 @@ class _InPlace:
             ):
                 return storage
         return None
-
-    def _root(self, storage: ir.Storage) -> ir.Storage:
-        return self.merged.get(storage, storage)
 
 
 def _redirect(step: ir.Step, merged: dict[ir.Storage, ir.Storage]) -> ir.Step:

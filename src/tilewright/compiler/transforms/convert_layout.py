@@ -112,11 +112,8 @@ def _is_better_last(node: Node, emit: Emitter) -> bool:
     """Whether channels-first data is worth moving; a channel that is a row is well where it is."""
     if _is_convolution(node):
         return True
-    return not node.has(Trait.ROWWISE) and _has_convolution(emit)
-
-
-def _has_convolution(emit: Emitter) -> bool:
-    return any(map(_is_convolution, emit.edit.graph.nodes))
+    is_row = node.has(Trait.ROWWISE)
+    return not is_row and any(map(_is_convolution, emit.edit.graph.nodes))
 
 
 def _is_convolution(node: Node) -> bool:

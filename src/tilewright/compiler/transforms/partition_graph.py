@@ -210,13 +210,10 @@ class _Partition:
 
     # --- what a subgraph consists of
 
-    def _is_bound(self, value: Value, codegen: Codegen) -> bool:
-        return codegen.bind_constants and is_constant(value)
-
     def _inputs(self, nodes: set[Node], codegen: Codegen) -> list[Value]:
         """What the nodes read from outside, in order of first use."""
         read = read_outside(self.ordered(nodes), nodes)
-        return [value for value in read if not self._is_bound(value, codegen)]
+        return [v for v in read if not (codegen.bind_constants and is_constant(v))]
 
     def _outputs(self, nodes: set[Node]) -> list[Value]:
         """What somebody else needs of what the nodes make."""

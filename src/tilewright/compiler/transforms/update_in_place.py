@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 from tilewright.base.record import record
-from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import IN_PLACE, Trait
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
@@ -52,7 +52,7 @@ def _updates(graph: Graph, node: Node) -> list[Node]:
             if _may_update(inner)
             and inner.present_operands[0] in outer
             and inner.result in results
-            and _read_once(region, inner.present_operands[0])
+            and sum(n.operands.count(inner.operands[0]) for n in region.nodes) == 1
         ]
     return [
         inner
@@ -67,7 +67,3 @@ def _may_update(node: Node) -> bool:
     """Whether an op knows how to, and every element that it writes is an update as it stands."""
     known = any(spec.name == IN_PLACE for spec in node.schema.attributes)
     return known and node.attributes.get("reduction", "none") == "none"
-
-
-def _read_once(region: Graph, value: Value) -> bool:
-    return sum(node.operands.count(value) for node in region.nodes) == 1

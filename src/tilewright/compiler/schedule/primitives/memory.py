@@ -255,10 +255,6 @@ def _unmasked(outer: ir.For, buffer: ir.Buffer) -> ir.Statement:
     return changed
 
 
-def _mentions(fact: Fact, names: set[str]) -> bool:
-    return not names.isdisjoint(symbolic.names_in(fact))
-
-
 def _path_of(outer: ir.For, user: Access) -> tuple[ir.For | ir.If, ...]:
     assert user.statement is not None
     path = tree.path_to((outer,), user.statement) or ()
@@ -283,7 +279,8 @@ def _around_copy(
     copied_names = {s.var.name for s in copied}
     dropped = _names(path) - copied_names
     around: list[ir.For | ir.If] = []
-    outside = [f for f in facts if not _mentions(f, dropped | copied_names)]
+    inside = dropped | copied_names
+    outside = [f for f in facts if inside.isdisjoint(symbolic.names_in(f))]
     safe = in_bounds(user, copied, outside)
     for statement in path:
         if isinstance(statement, ir.For):
