@@ -37,9 +37,9 @@ def leaves(held: Held, type_: Type) -> Iterator[tuple[str, Held, Type]]:
 
 
 def agree(
-    e: NodeMaker, type_: Type, held: Held, what: str = "gives", *, lifted: bool = False
+    e: NodeMaker, type_: Type, held: Held, said: str = "gives", *, lifted: bool = False
 ) -> None:
-    """Raise ModelError where a value is not of the type that the text states; `what` says of it in front of its own.
+    """Raise ModelError where a value is not of the type that the text states; `said` begins the message.
 
     Where a call decides a size that the text states, that is what it must give.  A `lifted` value is a number that
     stands for a whole tensor.
@@ -49,12 +49,12 @@ def agree(
     stated = GraphType(element_dtype(type_), ())
     if isinstance(held, Complex) != is_complex(type_):
         kind = "complex" if isinstance(held, Complex) else "real"
-        raise ModelError(f"{what} {kind} numbers, its type says {type_}")
+        raise ModelError(f"{said} {kind} numbers, its type says {type_}")
     for tensor in (held.real, held.imaginary) if isinstance(held, Complex) else (held,):
         is_right = lifted or _has_shape(e, tensor.shape, type_)
         if tensor.dtype != stated.dtype or not is_right:
             sizes = ", ".join("?" if n is None else str(n) for n in sizes_in(type_))
-            raise ModelError(f"{what} {tensor.type}, its type says {stated.dtype}[{sizes}]")
+            raise ModelError(f"{said} {tensor.type}, its type says {stated.dtype}[{sizes}]")
 
 
 def _has_shape(e: NodeMaker, shape: Sequence[Dim], type_: Type) -> bool:

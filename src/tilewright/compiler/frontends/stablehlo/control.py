@@ -110,10 +110,10 @@ def _trip(call: Call, state: Sequence[Held]) -> list[Held]:
     return given
 
 
-def _single(tensor: Tensor, dtype: DType, what: str) -> Tensor:
+def _single(tensor: Tensor, dtype: DType, subject: str) -> Tensor:
     """A tensor that decides.  Raises: ModelError unless it is one number of a type; whole tensors may stand for numbers."""
     if tensor.dtype is not dtype or element_count(tensor.shape) != 1:
-        raise ModelError(f"{what} is {tensor.type}, expected {dtype}[]")
+        raise ModelError(f"{subject} is {tensor.type}, expected {dtype}[]")
     return tensor
 
 
