@@ -34,7 +34,7 @@ from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.squares import tiles_apart, write_out_blocks
-from tilewright.compiler.schedule.rules.structure import few_numbers, parallel_chain
+from tilewright.compiler.schedule.rules.structure import numbers_of, parallel_chain
 from tilewright.compiler.schedule.rules.vectors import vectorize_loop, whole_part
 from tilewright.compiler.schedule.rules.workgroups import (
     Grid,
@@ -301,7 +301,7 @@ class PointwiseSite:
         one turn of the other code, whose lanes may be those of a wider type.
         """
         s = self.s
-        numbers = few_numbers(size)
+        numbers = numbers_of(size)
         if not numbers:
             return
         around = enclosing_loops(s.kernel, find(s.kernel, long))

@@ -24,6 +24,7 @@ from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.primitives.inlining import definition
 from tilewright.compiler.schedule.rules.structure import (
+    FEW,
     sites,
     sums_of_products,
     top_nests,
@@ -49,8 +50,6 @@ INVARIANT_COST: Final = 4
 
 In a temporary they would stand between the sum and what is done with it, which then could not be joined.
 """
-_FEW: Final = 4
-"""Elements side by side, as coordinates and colours, that fill no vector."""
 WORKGROUP_LIMIT_BYTES: Final = 64 << 10
 """Temporaries of one iteration up to this size move into workgroup memory."""
 
@@ -119,8 +118,7 @@ def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
 def _has_few_side_by_side(kernel: Kernel, around: Sequence[For]) -> bool:
     """Whether a kernel without sums walks few elements innermost: alone in its loops, it has lanes along another of them."""
     extent = around[-1].extent if len(around) > 1 else 1
-    is_few = isinstance(extent, int) and 1 < extent <= _FEW
-    return is_few and not any(loop.reduction for loop in loops(kernel.body))
+    return extent in FEW and not any(loop.reduction for loop in loops(kernel.body))
 
 
 def _is_made_of_sums(kernel: Kernel, store: Store) -> bool:

@@ -26,7 +26,7 @@ from tilewright.compiler.analysis.dependence import (
 from tilewright.compiler.analysis.sizes import MAY_BE_LARGER, estimate, trip_count
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
-from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.kernel.rewrite import loads, loops, only_statement, stores
 from tilewright.compiler.schedule import decisions
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
@@ -35,7 +35,7 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
 from tilewright.compiler.schedule.rules.structure import (
-    few_numbers,
+    numbers_of,
     parallel_chain,
     short_axis,
 )
@@ -190,12 +190,12 @@ class RowsSite:
         found = _whole_rows(s, find(s.kernel, name)) if len(self.passes) == 1 else None
         if found is None:
             return
-        around, size, number = found
-        *known, _ = s.parts(do.version_of_sizes, row, size, [number])
+        around, size, numbers = found
+        *known, _ = s.parts(do.version_of_sizes, row, size, numbers)
         for piece in known:
             window = s.apply(do.fuse, piece[around], piece[name], s.fresh("window"))
             schedule_pass(s, window, self.machine, written_out)
-            s.note(f"rows: windows are in one piece where {size} is {number}")
+            s.note(f"rows: windows are in one piece where {size} is {numbers[0]}")
 
     def _whole_windows(self, row: str, written_out: int) -> bool:
         """Give code of its own to windows all of whose taps a picture of open size has room for, and say whether they have it.
@@ -206,7 +206,8 @@ class RowsSite:
         passed = find(s.kernel, name)
         length, most = passed.extent, symbolic.bounds(passed.extent)[1]
         tests = any(load.mask is not None for load in loads(passed.body))
-        if len(self.passes) > 1 or isinstance(length, int) or most is None or not tests:
+        counted = len(self.passes) == 1 and tests and _is_count_of_taps(s, length)
+        if most is None or not counted:
             return False
         if most > _IN_REGISTERS * self._lanes or not self.machine.has_partial_vectors:
             return False
@@ -248,7 +249,7 @@ class RowsSite:
         try:
             *_, short = s.apply(do.version, row, length, most + 1)
             near = short[row]
-            known = few_numbers(length)
+            known = numbers_of(length)
             for part in s.parts(do.version_of_sizes, near, length, known):
                 _lanes_of_rows(s, part[near], lanes, most)
         except ScheduleError as error:
@@ -290,19 +291,29 @@ class RowsSite:
         return min(_lanes_along(p, self.machine) for p in self.passes)
 
 
-def _whole_rows(s: Schedule, passed: For) -> tuple[str, Dim, int] | None:
-    """The loop over the rows of a window that `passed` goes along, the size that says how far apart they lie, and at which they are in one piece."""
+def _is_count_of_taps(s: Schedule, length: Dim) -> bool:
+    """Whether the sizes of a call alone tell a length, and it is not one of them: of those, each is as likely as the largest."""
+    found = symbolic.symbols(length)
+    is_size = isinstance(symbolic.only_atom(length), Symbol)
+    return bool(found) and not is_size and all(x in s.kernel.dims for x in found)
+
+
+def _whole_rows(s: Schedule, passed: For) -> tuple[str, Dim, list[int]] | None:
+    """The loop over the rows of a window, which `passed` goes along, the size that says how far apart they lie, and at which they are in one piece."""
     length, around = passed.extent, enclosing_loops(s.kernel, passed)
     if not isinstance(length, int) or not around or not around[-1].reduction:
+        return None
+    if only_statement(around[-1].body) is not passed:
         return None
     outer = around[-1].var.name
     moving = [x for x in loads(passed.body) if depends(x, passed.var.name)]
     steps = {(stride(x, outer), stride(x, passed.var.name)) for x in moving}
     far, near = steps.pop() if len(steps) == 1 else (None, None)
     tests = any(x.mask is not None for x in moving)
-    if far is None or near != 1 or tests or not isinstance(symbolic.only_atom(far), Symbol):
+    numbers = [] if far is None else numbers_of(far, (length,))
+    if far is None or near != 1 or tests or not numbers:
         return None
-    return outer, far, length
+    return outer, far, numbers
 
 
 def _lanes_of_rows(s: Schedule, row: str, lanes: int, most: int) -> None:

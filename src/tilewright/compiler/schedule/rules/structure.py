@@ -32,7 +32,8 @@ from tilewright.compiler.schedule.primitives.reduction import terms_of
 from tilewright.compiler.schedule.tree import chain as perfect_nest
 from tilewright.compiler.schedule.tree import loads_with_paths
 
-_FEW: Final = (2, 3, 4)
+FEW: Final = (2, 3, 4)
+"""Elements side by side, as coordinates and colours, that fill no vector and have code of their own."""
 
 
 def top_nests(kernel: ir.Kernel) -> list[ir.For]:
@@ -356,12 +357,12 @@ def _written_out(
     return memo[id(root)]
 
 
-def few_numbers(size: Dim) -> list[int]:
-    """Numbers that a size may be and that have code of their own where only a call knows it: few elements side by side."""
+def numbers_of(size: Dim, numbers: Sequence[int] = FEW) -> list[int]:
+    """Of some numbers those that a size which only a call knows may be, each for code of its own."""
     if not isinstance(symbolic.only_atom(size), Symbol):
         return []
     low, high = symbolic.bounds(size)
-    return [n for n in _FEW if (low or 0) <= n <= (n if high is None else high)]
+    return [n for n in numbers if (low or 0) <= n <= (n if high is None else high)]
 
 
 def short_axis(machine: MachineModel) -> int:

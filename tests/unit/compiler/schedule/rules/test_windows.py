@@ -8,10 +8,12 @@ import pytest
 
 from fakes.contractions import depthwise
 from fakes.loop_nests import assert_same, op_kernel
+from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import If, LoopKind, walk
 from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
@@ -148,3 +150,67 @@ def test_windows_that_a_picture_has_room_for_have_code_that_tests_no_place(
     if sum(pads) > 3:
         for length in (1, 4, 12, 13, 14):
             assert_same(naive, done, {"L": length}, exact=op == "max_pool")
+
+
+def test_a_window_whose_rows_cannot_be_one_loop_is_one_of_rows_still() -> None:
+    """A sum of the largest of each row has more than one loop in the other."""
+    naive = parse_kernel("""kernel k(read x: f32[M, 9, N], write y: f32[M], *, M: 1.., N: 7..):
+    local u: f32[M, 9]@device
+    for i in range(M):
+        y[i] = 0.0
+        for h in range(7):  # reduction
+            u[i, h] = -inf
+            for w in range(7):  # reduction
+                u[i, h] = max(u[i, h], x[i, h, w])
+            y[i] = (y[i] + u[i, h])
+""")
+    done = schedule(naive, V3)
+    assert done.verdict is not None
+    assert done.verdict.outcome is Outcome.ROWS, done.notes
+    for rows, width in ((1, 7), (3, 8), (17, 7)):
+        assert_same(naive, done, {"M": rows, "N": width})
+
+
+@pytest.mark.parametrize("least", [1, 7, 8])
+def test_rows_that_no_call_has_in_one_piece_have_no_code_for_it(least: int) -> None:
+    naive = parse_kernel(f"""kernel k(read x: f32[M, 9, N], write y: f32[M], *, M: 1.., N: {least}..):
+    for i in range(M):
+        y[i] = 0.0
+        for h in range(7):  # reduction
+            for w in range(7):  # reduction
+                y[i] = (y[i] + x[i, h, w])
+""")
+    done = schedule(naive, V3)
+    assert ("in one piece where N is 7" in str(done.notes)) == (least <= 7)
+    assert_same(naive, done, {"M": 5, "N": 9}, exact=False)
+
+
+def test_taps_that_an_iteration_counts_are_those_of_no_call() -> None:
+    """Rows that grow, with a border: nothing outside them says how many taps there are."""
+    naive = parse_kernel("""kernel k(read x: f32[M, 40], write y: f32[M, 40], *, M: 1..):
+    for i in range(M):
+        for j in range(40):
+            y[i, j] = 0.0
+            for w in range(j + 1):  # reduction
+                y[i, j] = (y[i, j] + select((index<i64>(w) > 3), (x[i, w - 4] where (index<i64>(w) > 3)), 0.0))
+""")
+    done = schedule(naive, V3)
+    assert done.verdict is not None
+    assert done.verdict.outcome is Outcome.ROWS, done.notes
+    assert_same(naive, done, {"M": 3}, exact=False)
+
+
+@pytest.mark.parametrize(("length", "most"), [("N", 40), ("min(N, 40)", None)])
+def test_the_largest_of_open_lengths_is_a_window_only_where_most_calls_have_it(
+    length: str, most: int | None
+) -> None:
+    naive = parse_kernel(f"""kernel k(read x: f32[M, N], write y: f32[M], *, M: 1.., N: 5..{most or ""}):
+    for i in range(M):
+        y[i] = 0.0
+        for w in range({length}):  # reduction
+            y[i] = (y[i] + select((index<i64>(w) > 3), (x[i, w - 4] where (index<i64>(w) > 3)), 0.0))
+""")
+    done = schedule(naive, V3)
+    assert ("windows of 40 have code" in str(done.notes)) == (most is None)
+    for width in (5, 17, 39, 40):
+        assert_same(naive, done, {"M": 9, "N": width}, exact=False)
