@@ -519,6 +519,11 @@ def test_an_open_axis_that_is_not_of_images_is_one_along_which_work_is_repeated(
     chain = "+".join(["floor", "neg"] * 8)
     assert fused(places("1, C", "N, N", 16)) == [chain, "add"]
     assert fused(places("C, 1", "N, N", 16)) == [f"{chain}+add"]
+    # As many images as places a side: that is one size of many.
+    assert fused(places("N, 1", "N, N", 16)) == [chain, "add"]
+    # Of each image, too.
+    of_images = places("C, 8", "64", 16).replace("f32[64]", "f32[C, 1, 64]")
+    assert fused(of_images) == [chain, "add"]
 
 
 def test_what_is_cheap_or_repeated_little_is_computed_again():
@@ -545,4 +550,5 @@ def test_what_several_picks_read_is_computed_for_each_of_them():
         )
 
     assert len(fused(image(128))) == 2
+    assert len(fused(image(160))) == 2, "both together ask for three times as many"
     assert len(fused(image(1024))) == 1

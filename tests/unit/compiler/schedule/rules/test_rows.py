@@ -9,6 +9,8 @@ from tilewright.base.dtypes import DType, f16, f32
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import LoopKind, Space
+from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
@@ -61,5 +63,11 @@ def test_rows_of_two_to_four_have_code_in_which_passes_are_written_out(
     done = schedule(naive, machine)
     told = [of["numbers"] for name, of in done.trace if name == "version_of_sizes"]
     assert told == [[2, 3, 4]]
+    few = {2, 3, 4}
+    lines = [b for b in done.locals if len(b.shape) == 2]
+    assert few < {b.shape[0] for b in lines}
+    assert all((b.space is Space.REGISTER) == (b.shape[0] in few) for b in lines)
+    steps = [x for x in loops(done.body) if x.extent in few]
+    assert {x.kind for x in steps} <= {LoopKind.UNROLL}, "passes over them are no loops"
     for m, n in ((1, 2), (9, 2), (16, 3), (17, 4), (3, 5)):
         assert_same(naive, done, {"M": m, "N": n}, exact=False)

@@ -17,7 +17,7 @@ from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
-V3, V4 = (MachineModel.of(Target.level(level)) for level in ("v3", "v4"))
+V2, V3, V4 = (MachineModel.of(Target.level(level)) for level in ("v2", "v3", "v4"))
 
 
 @pytest.mark.thinned(5)
@@ -103,24 +103,31 @@ def test_windows_far_apart_that_are_inside_test_no_place(
 
 
 @pytest.mark.parametrize("op", ["max_pool", "average_pool"])
-@pytest.mark.parametrize(("side", "pads"), [("H", 0), ("W", 0), ("W", 1)])
+@pytest.mark.parametrize(
+    ("side", "pads", "apart"), [("H", 0, 1), ("W", 0, 1), ("W", 1, 1), ("W", 0, 2)]
+)
 def test_a_window_whose_rows_follow_each_other_is_one_row(
-    op: str, side: str, pads: int
+    op: str, side: str, pads: int, apart: int
 ) -> None:
     """A picture that one window holds, or is as wide as one, is a reduction along what lies in order."""
     height, width = symbol("H", 1), symbol(side, 1)
-    counts = [(size + 2 * pads - 7) // 7 + 1 for size in (height, width)]
+    taps = (7, 6 * apart + 1)
+    counts = [
+        (n + 2 * pads - k) // 7 + 1 for n, k in zip((height, width), taps, strict=True)
+    ]
     attributes: dict[str, object] = {
         "kernel": (7, 7), "strides": (7, 7), "pads": (pads,) * 4,
-        "dilations": (1, 1), "ceil_mode": False, "layout": "NCHW",
+        "dilations": (1, apart), "ceil_mode": False, "layout": "NCHW",
     }  # fmt: skip
     if op == "average_pool":
         attributes["count_include_pad"] = False
     naive = op_kernel(op, [(2, 3, height, width)], (2, 3, *counts), attributes)
     done = schedule(naive, V3)
-    assert (f"in one piece where {side} is 7" in str(done.notes)) == (pads == 0)
+    assert (f"in one piece where {side} is 7" in str(done.notes)) == (
+        pads == 0 and apart == 1
+    )
     for high, wide in itertools.product((5, 7, 8, 14, 20), repeat=2):
-        if side == "W" or high == wide:
+        if (side == "W" or high == wide) and (apart == 1 or wide >= taps[1]):
             sizes = {"H": high, "W": wide}
             assert_same(naive, done, sizes, exact=op == "max_pool")
 
@@ -152,6 +159,25 @@ def test_windows_that_a_picture_has_room_for_have_code_that_tests_no_place(
             assert_same(naive, done, {"L": length}, exact=op == "max_pool")
 
 
+@pytest.mark.parametrize(
+    ("taps", "machine", "have"),
+    [(17, V3, True), (64, V3, True), (65, V3, False), (17, V2, False)],
+)
+def test_windows_of_up_to_eight_vectors_have_code_of_their_own_where_vectors_may_have_masks(
+    taps: int, machine: MachineModel, have: bool
+) -> None:
+    size = symbol("L", 1)
+    attributes: dict[str, object] = {
+        "kernel": (taps,), "strides": (16,), "pads": (taps - 1, 0),
+        "dilations": (1,), "ceil_mode": False, "layout": "NCHW",
+    }  # fmt: skip
+    naive = op_kernel("max_pool", [(2, 3, size)], (2, 3, (size + 15) // 16), attributes)
+    done = schedule(naive, machine)
+    assert (f"windows of {taps} have code" in str(done.notes)) == have
+    for length in (1, 15, 16, 17, taps - 1, taps, taps + 1, 2 * taps + 17):
+        assert_same(naive, done, {"L": length})
+
+
 def test_a_window_whose_rows_cannot_be_one_loop_is_one_of_rows_still() -> None:
     """A sum of the largest of each row has more than one loop in the other."""
     naive = parse_kernel("""kernel k(read x: f32[M, 9, N], write y: f32[M], *, M: 1.., N: 7..):
@@ -169,6 +195,38 @@ def test_a_window_whose_rows_cannot_be_one_loop_is_one_of_rows_still() -> None:
     assert done.verdict.outcome is Outcome.ROWS, done.notes
     for rows, width in ((1, 7), (3, 8), (17, 7)):
         assert_same(naive, done, {"M": rows, "N": width})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """y[i] = 0.0
+        for h in range(7):  # reduction
+            for w in range(7):  # reduction
+                y[i] = (y[i] + (x[i, h, w] * g[h, w]))""",
+        """u[i] = -inf
+        for h in range(7):  # reduction
+            for w in range(7):  # reduction
+                u[i] = max(u[i], x[i, h, w])
+        y[i] = 0.0
+        for h2 in range(7):  # reduction
+            for w2 in range(7):  # reduction
+                y[i] = (y[i] + (x[i, h2, w2] - u[i]))""",
+    ],
+    ids=["rows of two pictures", "two passes"],
+)
+def test_what_is_more_than_one_window_of_a_picture_is_not_in_one_piece(body: str) -> None:
+    naive = parse_kernel(f"""kernel k(read x: f32[M, 9, N], read g: f32[7, 9], write y: f32[M], *, M: 1.., N: 7..):
+    local u: f32[M]@device
+    for i in range(M):
+        {body}
+""")
+    done = schedule(naive, V3)
+    assert done.verdict is not None
+    assert done.verdict.outcome is Outcome.ROWS, done.notes
+    assert "in one piece" not in str(done.notes)
+    for rows, width in ((1, 7), (17, 8)):
+        assert_same(naive, done, {"M": rows, "N": width}, exact=False)
 
 
 @pytest.mark.parametrize("least", [1, 7, 8])
