@@ -72,7 +72,6 @@ def test_debug_shows_where_an_error_was_raised(
         command_line.tilewright("compile", models / "unknown.onnx")
 
 
-@pytest.mark.slow
 def test_files_that_the_system_opens_no_more_are_told_with_what_to_do(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +87,7 @@ def test_files_that_the_system_opens_no_more_are_told_with_what_to_do(
     )
 
 
+@pytest.mark.slow
 def test_a_misspelt_setting_is_named() -> None:
     finished = tilewright("devices", TILEWRIGHT_JOB="1")
     assert "warning: no setting is called TILEWRIGHT_JOB (did you mean" in finished.stderr
