@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.base.text import plural
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import element_dtype, sizes_in
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Token, Tuple
 from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.tree import (
     ComplexType,
+    DialectType,
     TensorType,
     TupleType,
     Type,
@@ -23,16 +26,16 @@ from tilewright.compiler.graph.schema import TensorType as GraphType
 
 
 def leaves(held: Held, type_: Type) -> Iterator[tuple[str, Held, Type]]:
-    """The tensors of a result, by what is added to its name; tokens are none."""
-    if isinstance(held, Tuple) and isinstance(type_, TupleType):
-        if len(held.items) != len(type_.items):
-            raise ModelError(
-                f"is a tuple of {len(held.items)} values, its type says {type_}"
-            )
+    """What a value is made of, by what is added to its name; tokens are nothing.
+
+    Tensors, and as they are tuples and tokens where the type says something else: `agree` refuses them.
+    """
+    is_tuple = isinstance(held, Tuple) and isinstance(type_, TupleType)
+    if is_tuple and len(held.items) == len(type_.items):
         for index, (item, own) in enumerate(zip(held.items, type_.items, strict=True)):
             for suffix, leaf, stated in leaves(item, own):
                 yield f"_{index}{suffix}", leaf, stated
-    elif not isinstance(held, Token):
+    elif not (isinstance(held, Token) and isinstance(type_, DialectType)):
         yield "", held, type_
 
 
@@ -44,8 +47,27 @@ def agree(
     Where a call decides a size that the text states, that is what it must give.  A `lifted` value is a number that
     stands for a whole tensor.
     """
-    if isinstance(held, Tuple | Token):
-        return
+    for _, leaf, own in leaves(held, type_):
+        if isinstance(leaf, Tuple) and isinstance(own, DialectType):
+            continue  # what was started is awaited
+        if isinstance(leaf, Tuple | Token) or isinstance(own, TupleType | DialectType):
+            raise ModelError(f"{said} {_form(leaf)}, its type says {own}")
+        _agree(e, own, leaf, said, lifted=lifted)
+
+
+def _form(held: Held) -> str:
+    match held:
+        case Tuple(items):
+            return f"a tuple of {plural(len(items), 'value')}"
+        case Token():
+            return "a token"
+        case _:
+            return "a tensor"
+
+
+def _agree(
+    e: NodeMaker, type_: Type, held: Tensor | Complex, said: str, *, lifted: bool
+) -> None:
     stated = GraphType(element_dtype(type_), ())
     if isinstance(held, Complex) != is_complex(type_):
         kind = "complex" if isinstance(held, Complex) else "real"

@@ -29,7 +29,6 @@ from tilewright.compiler.frontends.stablehlo.held import (
 )
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Operation
-from tilewright.compiler.ops.shapes import element_count
 
 MAX_TRIPS: Final = 1024
 """No more trips are looked at to find out whether a loop of few nodes ends."""
@@ -111,8 +110,8 @@ def _trip(call: Call, state: Sequence[Held]) -> list[Held]:
 
 
 def _single(tensor: Tensor, dtype: DType, subject: str) -> Tensor:
-    """A tensor that decides.  Raises: ModelError unless it is one number of a type; whole tensors may stand for numbers."""
-    if tensor.dtype is not dtype or element_count(tensor.shape) != 1:
+    """A tensor that decides.  Raises: ModelError unless it is one number of a type."""
+    if tensor.dtype is not dtype or tensor.shape:
         raise ModelError(f"{subject} is {tensor.type}, expected {dtype}[]")
     return tensor
 
@@ -149,10 +148,8 @@ def _chosen(
 
 def _case(call: Call) -> list[Held]:
     """An index out of range is the last branch."""
-    index, count = (
-        _single(call.tensor(0), dtypes.i32, "the index"),
-        len(call.operation.regions),
-    )
+    index = _single(call.tensor(0), dtypes.i32, "the index")
+    count = len(call.operation.regions)
     if not count:
         raise ModelError("has no branches")
     if index.array is not None:

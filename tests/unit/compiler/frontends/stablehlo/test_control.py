@@ -157,6 +157,8 @@ def _gives(*values: str, type_: str) -> str:
 
 
 BOOL, PAIR = "tensor<i1>", "tensor<2xi1>"
+TUPLE, TOKEN = f"tuple<{BOOL}>", "!stablehlo.token"
+DOUBLED = f"%t = stablehlo.tuple %p, %p : tuple<{BOOL}, {BOOL}>\n"
 LONGER = f"%l = stablehlo.concatenate %i, %i, dim = 0 : ({PAIR}, {PAIR}) -> tensor<4xi1>\n"
 
 
@@ -169,6 +171,14 @@ LONGER = f"%l = stablehlo.concatenate %i, %i, dim = 0 : ({PAIR}, {PAIR}) -> tens
         (BOOL, _loop(BOOL, _gives("%i", type_=BOOL), _gives("%i", "%i", type_=BOOL)), "body gives 2 values"),
         (PAIR, _loop(PAIR, _gives("%p", type_=BOOL), LONGER + _gives("%l", type_="tensor<4xi1>")),
          r"body gives bool\[4\], its type says bool\[2\]"),
+        (TUPLE, _loop(TUPLE, _gives("%p", type_=BOOL), _gives("%p", type_=BOOL)), r"body gives a tensor, its type says tuple"),
+        (TUPLE, _loop(TUPLE, _gives("%p", type_=BOOL), DOUBLED + _gives("%t", type_=f"tuple<{BOOL}, {BOOL}>")),
+         r"body gives a tuple of 2 values, its type says tuple<tensor<i1>>"),
+        (TOKEN, _loop(TOKEN, _gives("%p", type_=BOOL), _gives("%p", type_=BOOL)), r"body gives a tensor, its type says !stablehlo"),
+        (BOOL, _loop(BOOL, _gives("%p", type_=BOOL), f"%t = stablehlo.after_all : {TOKEN}\n" + _gives("%t", type_=TOKEN)),
+         r"body gives a token, its type says tensor<i1>"),
+        ("tensor<1xi1>", _loop("tensor<1xi1>", _gives("%i", type_="tensor<1xi1>"), _gives("%i", type_="tensor<1xi1>")),
+         r"condition is bool\[1\], expected bool\[\]"),
         (NUMBER, _case(2).replace("tensor<i32>", NUMBER).replace("(%i)", "(%x)"), r"index is i64\[\], expected i32"),
         (NUMBER, (f'%r = "stablehlo.if"(%x) ({{\n{NEGATED}}}, {{\n{NOTHING}}}) : ({NUMBER}) -> {NUMBER}\n'
          f"return %r : {NUMBER}"), r"condition is i64\[\], expected bool"),

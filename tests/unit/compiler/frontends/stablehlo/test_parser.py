@@ -362,9 +362,12 @@ def test_tuples_and_tokens_of_a_call_are_their_items_and_nothing() -> None:
         ("tensor<2xi32>", "return %a : tensor<2xf32>", r"gives f32\[2\], its type says i32"),
         ("tensor<2xf32>", "return", "@main at 1:1: returns 0 values, its type says 1"),
         ("tensor<2xf32>", "", "@main at 1:1: returns 0 values, its type says 1"),
-        ("tuple<tensor<2xf32>>", "return %a : tensor<2xf32>", "elements of type tuple"),
+        ("tuple<tensor<2xf32>>", "return %a : tensor<2xf32>", "gives a tensor, its type says tuple<tensor<2xf32>>"),
         ("tuple<>", "%t = stablehlo.tuple %a : tuple<tensor<2xf32>>\nreturn %t : tuple<tensor<2xf32>>",
-         "is a tuple of 1 values, its type says tuple<>"),
+         "gives a tuple of 1 value, its type says tuple<>"),
+        ("tensor<2xf32>", "%t = stablehlo.after_all : !stablehlo.token\nreturn %t : !stablehlo.token",
+         r"gives a token, its type says tensor<2xf32>"),
+        ("!stablehlo.token", "return %a : tensor<2xf32>", "gives a tensor, its type says !stablehlo.token"),
     ],
 )  # fmt: skip
 def test_a_function_that_returns_something_else_is_refused(
