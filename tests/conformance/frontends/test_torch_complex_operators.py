@@ -171,6 +171,11 @@ def test_products_of_as_many_complex_numbers_as_a_call_decides() -> None:
     same(multiplied, [(numbers(0, 3),)])
 
 
+def test_a_single_complex_number_is_multiplied_along_its_only_place() -> None:
+    one = torch.randn((), dtype=torch.complex64)
+    same(lambda z: (z.prod(0), z.prod(-1, keepdim=True), z.cumprod(0)), [(one,)])
+
+
 def determinants(z: Any) -> Any:
     return linalg.det(z), *linalg.slogdet(z)
 

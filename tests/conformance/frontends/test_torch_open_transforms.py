@@ -126,3 +126,8 @@ def test_matrices_are_multiplied_by_factors_of_tall_and_wide_ones(
     """Of those with fewer rows than columns it was refused."""
     same(reflected, [(torch.randn(rows, columns), torch.randn(rows, 3))])
     same(reflected, [(torch.randn(2, rows, columns), torch.randn(2, rows, 2))])
+
+
+def test_factors_of_tall_square_and_wide_ones_multiply_in_one_artifact() -> None:
+    calls = [(torch.randn(n, 4), torch.randn(n, 3)) for n in (6, 4, 2, 1)]
+    same(reflected, calls, ({0: AUTO}, {0: AUTO}))

@@ -239,6 +239,8 @@ def _product_of_all(call: Call) -> Complex:
     keep = call.flag("keepdim")
     if call.has("dim"):
         axis = axis_of(call, z.real.rank)
+        if not z.real.rank:
+            return z
     else:
         count = element_count(z.real.shape)
         z = z.map(lambda part: e.reshape(part, (count,)))

@@ -169,11 +169,7 @@ def _apply_reflections(
     torch = _torch()
     rows, columns = vectors.shape[-2:]
     # Columns behind the last row hold no reflection.
-    whole = (
-        vectors
-        if rows == columns
-        else torch.nn.functional.pad(vectors, (0, rows - columns))
-    )
+    whole = torch.nn.functional.pad(vectors, (0, rows - columns))
     q = torch.linalg.householder_product(whole, scales)
     q = _turned(q) if transpose else q
     return q @ x if left else x @ q
