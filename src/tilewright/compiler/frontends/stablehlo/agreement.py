@@ -30,13 +30,15 @@ def leaves(held: Held, type_: Type) -> Iterator[tuple[str, Held, Type]]:
 
     Tensors, and as they are tuples and tokens where the type says something else: `agree` refuses them.
     """
-    is_tuple = isinstance(held, Tuple) and isinstance(type_, TupleType)
-    if is_tuple and len(held.items) == len(type_.items):
-        for index, (item, own) in enumerate(zip(held.items, type_.items, strict=True)):
-            for suffix, leaf, stated in leaves(item, own):
-                yield f"_{index}{suffix}", leaf, stated
-    elif not (isinstance(held, Token) and isinstance(type_, DialectType)):
-        yield "", held, type_
+    match held, type_:
+        case Tuple(items), TupleType(types) if len(items) == len(types):
+            for index, (item, own) in enumerate(zip(items, types, strict=True)):
+                for suffix, leaf, stated in leaves(item, own):
+                    yield f"_{index}{suffix}", leaf, stated
+        case Token(), DialectType():
+            pass
+        case _:
+            yield "", held, type_
 
 
 def agree(
