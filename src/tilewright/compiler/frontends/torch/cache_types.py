@@ -10,11 +10,13 @@ import importlib
 import sys
 from typing import Any, Final
 
+import tilewright.compiler.frontends.torch.border as border
+
 _EXPORTER: Final = "transformers.exporters.exporter_dynamo"
 
 
 def register_caches(model: Any) -> bool:
-    """Let torch know the caches of the models of transformers in a module; whether there are any that it can know."""
+    """Let torch know the caches of the models of transformers in a module; whether there are any that it did not know."""
     transformers = sys.modules.get("transformers")
     if transformers is None:
         return False
@@ -26,6 +28,8 @@ def register_caches(model: Any) -> bool:
         register = importlib.import_module(_EXPORTER).register_cache_pytrees_for_model
     except (ImportError, AttributeError):  # older ones know their caches themselves
         return False
+    types = border.load("torch.utils._pytree").SUPPORTED_NODES
+    before = len(types)
     for part in found:
         register(part)
-    return True
+    return len(types) > before

@@ -223,7 +223,7 @@ def _with_numbers(captured: Captured) -> Any:
     try:
         with known_numbers(captured.model) as known:
             if not known.is_empty:
-                exported = _with_caches(captured)
+                exported = _in_some_way(captured)
                 if not known.were_written():
                     return exported
     except Exception as error:
@@ -232,7 +232,7 @@ def _with_numbers(captured: Captured) -> Any:
                 raise
             reason = error
     try:
-        return _with_caches(captured)
+        return _in_some_way(captured)
     except Exception:
         if reason is None:
             raise
@@ -244,16 +244,6 @@ def _is_alike_without(known: KnownNumbers, captured: Captured) -> bool:
     return captured.dynamic_shapes is None and not known.were_read()
 
 
-def _with_caches(captured: Captured) -> Any:
-    """As torch exports it; once more where it may have met a cache of transformers that it did not know."""
-    try:
-        return _in_some_way(captured)
-    except Exception:
-        if not register_caches(captured.model):
-            raise
-        return _in_some_way(captured)
-
-
 def _in_some_way(captured: Captured) -> Any:
     """The program by the first way that goes.
 
@@ -262,12 +252,14 @@ def _in_some_way(captured: Captured) -> Any:
     """
     is_open = captured.dynamic_shapes is not None
     try:
-        return _without_transforms(captured, strict=False)
+        return _with_caches(captured)
     except Exception:  # of torch, which raises anything
         with contextlib.suppress(Exception):
             if not is_open:
                 return _traced(_as_function(captured), strict=False)
             return _without_transforms(captured, strict=True)
+        if not is_open:  # no sizes to ask or to check
+            raise
         for oblivious, checks in ((True, False), (True, True), (False, True)):
             with contextlib.suppress(Exception):
                 return _without_transforms(
@@ -278,6 +270,16 @@ def _in_some_way(captured: Captured) -> Any:
                 function = _as_function(captured)
                 return _traced(function, strict=False, checks=True, oblivious=oblivious)
         raise
+
+
+def _with_caches(captured: Captured) -> Any:
+    """Without dynamo; once more where it may have met a cache of transformers that it did not know."""
+    try:
+        return _without_transforms(captured, strict=False)
+    except Exception:
+        if not register_caches(captured.model):
+            raise
+        return _without_transforms(captured, strict=False)
 
 
 def _without_transforms(
