@@ -112,6 +112,7 @@ def export(captured: Captured) -> Any:
         if _is_scripted(model) and captured.dynamic_shapes is None:
             with unlogged():
                 return _converted(captured)
+        register_caches(model)
         with kept_attributes(model), watched_attributes(model) as changes, unlogged():
             exported = _with_numbers(captured)
             _refuse_late(model, buffers)
@@ -252,7 +253,7 @@ def _in_some_way(captured: Captured) -> Any:
     """
     is_open = captured.dynamic_shapes is not None
     try:
-        return _with_caches(captured)
+        return _without_transforms(captured, strict=False)
     except Exception:  # of torch, which raises anything
         with contextlib.suppress(Exception):
             if not is_open:
@@ -270,16 +271,6 @@ def _in_some_way(captured: Captured) -> Any:
                 function = _as_function(captured)
                 return _traced(function, strict=False, checks=True, oblivious=oblivious)
         raise
-
-
-def _with_caches(captured: Captured) -> Any:
-    """Without dynamo; once more where it may have met a cache of transformers that it did not know."""
-    try:
-        return _without_transforms(captured, strict=False)
-    except Exception:
-        if not register_caches(captured.model):
-            raise
-        return _without_transforms(captured, strict=False)
 
 
 def _without_transforms(
