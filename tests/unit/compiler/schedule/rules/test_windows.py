@@ -11,8 +11,9 @@ from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import If, LoopKind, walk
+from tilewright.compiler.kernel.ir import Const, If, LoopKind, walk
 from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
@@ -149,9 +150,21 @@ def test_windows_that_a_picture_has_room_for_have_code_that_tests_no_place(
     naive = op_kernel(op, [(2, 3, size)], (2, 3, count), attributes)
     done = schedule(naive, V3)
     assert "windows of 25 have code of their own" in str(done.notes)
+    assert "stay in registers" not in str(done.notes), "nor are the others told apart again"
+    asked = [x.condition for x in walk(done.body) if isinstance(x, If)]
+    assert not any(isinstance(x, Const) for x in asked), "some call has either"
+    told = [of["least"] for name, of in done.trace if name == "version"]
+    assert told[0] == 1 - 25, "all 25, not one less"
     picture = done.parameters[0].buffer
     tests = {x.mask is not None for x in loads(done.body) if x.buffer is picture}
     assert tests == {False, True}
+    inside = [
+        x.body
+        for x in loops(done.body)
+        if x.reduction and not any(y.mask is not None for y in loads(x.body))
+    ]
+    tails = [x for body in inside for x in walk(body) if isinstance(x, If)]
+    assert not any("L" in expression_text(x.condition) for x in tails), "25 in every call"
     for length in (22, 24, 25, 29, 40, 41, 42, 100):
         assert_same(naive, done, {"L": length}, exact=op == "max_pool")
     if sum(pads) > 3:
