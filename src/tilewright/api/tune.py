@@ -23,6 +23,7 @@ from tilewright.base import knobs
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import TargetError, UserError
 from tilewright.base.host import usable_cores
+from tilewright.base.interrupts import answered
 from tilewright.base.options import count_option, path_option, text_option, wrong
 from tilewright.base.symbolic import symbols
 from tilewright.base.target import Target
@@ -368,6 +369,7 @@ def _until_interrupt(action: Any) -> bool:
     try:
         action()
     except KeyboardInterrupt:
+        answered()
         return True
     return False
 

@@ -1,8 +1,9 @@
 """Ctrl-C that comes at the right moment, and is not lost; a request to end (SIGTERM, a terminal that is closed) that is one, too.
 
-What does not survive an exception in its middle keeps it until its end; what Python itself drops, in
-destructors and callbacks, comes again.  Called by front ends around the first import of packages with
-extension modules, and by the command line.
+What does not survive an exception in its middle keeps it until its end; what is dropped on the way, by Python in
+destructors and callbacks, by an extension module that clears what it did not expect, by whoever takes every exception
+for a failure, comes again.  Called by front ends around the first import of packages with extension modules, and by the
+command line.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import _thread
 import signal
 import sys
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Final, final
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 """The exit code, as shells report processes that signals ended."""
@@ -33,7 +35,8 @@ def deferred() -> Generator[None]:
     Python (elsewhere nothing is raised in the block).
     """
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    if not is_main or on_interrupt not in (signal.default_int_handler, _interrupt):
         yield
         return
     came: list[int] = []
@@ -46,9 +49,9 @@ def deferred() -> Generator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if came:
-        raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, on_interrupt)
+        if came:  # also where the block failed: nobody else would tell
+            _interrupt(came[0], None)
 
 
 def answer_termination() -> None:
@@ -88,15 +91,55 @@ def _terminate(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
 
+@final
+class _Interrupt(KeyboardInterrupt):
+    """One that comes again where it dies before it was answered: whoever dropped it cannot be told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Elsewhere nobody says that it was answered.
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            _OPEN.add(id(self))
+
+    def __del__(self) -> None:
+        if id(self) in _OPEN:
+            _OPEN.discard(id(self))
+            _come_again()
+
+
+_OPEN: Final[set[int]] = set()
+"""The interrupts that are under way to whoever answers them."""
+
+
 def keep_interrupts() -> None:
-    """From here on an interrupt that Python ignores comes again."""
+    """From here on an interrupt that is dropped before it was `answered` comes again."""
     sys.unraisablehook = _unraisable
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def answered() -> None:
+    """Say that the interrupts so far had their effect.  Called by whoever catches one and does not raise it again."""
+    _OPEN.clear()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise _Interrupt  # in no variable of a frame, which would keep it
 
 
 def _unraisable(ignored: sys.UnraisableHookArgs, /) -> None:
     if not issubclass(ignored.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(ignored)
-        return
-    timer = threading.Timer(_AGAIN_S, _thread.interrupt_main)
-    timer.daemon = True
-    timer.start()
+    elif not isinstance(ignored.exc_value, _Interrupt):  # which sees to itself
+        _come_again()
+
+
+def _come_again() -> None:
+    # Not a `Thread`, whose start takes locks that may be held where a destructor runs.
+    _thread.start_new_thread(_interrupt_later, ())
+
+
+def _interrupt_later() -> None:
+    time.sleep(_AGAIN_S)
+    _thread.interrupt_main()

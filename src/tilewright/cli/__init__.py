@@ -27,6 +27,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.base.interrupts import (
     INTERRUPTED,
     answer_termination,
+    answered,
     exit_code,
     keep_interrupts,
     leave_termination,
@@ -188,6 +189,7 @@ def _end_at_signals() -> None:
 
     Python's own leaving (joining threads, atexit) answers them with a traceback.
     """
+    answered()
     leave_termination()
     if (
         signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -11,6 +11,7 @@ import click
 from tilewright.base.errors import DeviceError, InputError
 from tilewright.base.host_thread import start_thread
 from tilewright.base.input_file import why_no_file
+from tilewright.base.interrupts import answered
 from tilewright.cli.display import err, example
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import CALLS, THREADS, parse_dims
@@ -60,4 +61,5 @@ def command(
         try:
             server.serve_forever()
         except KeyboardInterrupt:
+            answered()
             err.print("ended")

@@ -13,7 +13,7 @@ import click
 
 from tilewright.base.errors import UserError
 from tilewright.base.input_file import read_small_file, why_no_file
-from tilewright.base.interrupts import INTERRUPTED
+from tilewright.base.interrupts import INTERRUPTED, answered
 from tilewright.base.json_text import read_json
 from tilewright.base.output_file import check_output
 from tilewright.base.text import printable, utf8
@@ -243,6 +243,7 @@ def _show(text: Text) -> bool:
             click.echo(_shown(part), nl=False)
             sys.stdout.flush()
     except KeyboardInterrupt:
+        answered()
         ended = False
     click.echo()
     err.print(str(text.timing) if ended else f"interrupted; {text.timing}")

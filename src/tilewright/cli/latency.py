@@ -12,6 +12,8 @@ from typing import Final, final
 
 import numpy as np
 
+from tilewright.base.interrupts import answered
+
 _QUANTILES: Final = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _LEAST_CALLS: Final = 3
 _NOISY: Final = 1.3
@@ -103,6 +105,7 @@ def measure(
     except KeyboardInterrupt:
         if not times:
             raise
+        answered()
         return Latency(tuple(times), is_interrupted=True)
     return Latency(tuple(times))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tilewright.base.interrupts import answered
 from tilewright.cli.display import err, example
 from tilewright.cli.language_options import (
     CONTEXT,
@@ -52,4 +53,5 @@ def command(
         try:
             server.serve_forever()
         except KeyboardInterrupt:
+            answered()
             err.print("ended")

@@ -80,6 +80,18 @@ def test_an_interrupt_comes_at_the_end_of_the_block() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_an_interrupt_comes_also_where_the_block_failed() -> None:
+    def work() -> None:
+        with deferred():
+            signal.raise_signal(signal.SIGINT)
+            raise ValueError("seven")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        work()
+    assert str(caught.value.__context__) == "seven"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_without_one_nothing_comes_and_errors_pass() -> None:
     with deferred():
         pass
@@ -134,11 +146,13 @@ def test_the_first_import_of_onnx_is_not_interrupted_in_its_middle() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
-# --- interrupts that Python ignores --------------------------------------------------------------
+# --- interrupts that are dropped -----------------------------------------------------------------
 
 SCRIPT = """
-import gc, signal, sys, time, weakref
-from tilewright.base.interrupts import keep_interrupts
+import contextlib, ctypes, gc, signal, sys, time, weakref
+from tilewright.base.interrupts import answered, keep_interrupts
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if sys.argv[2] == "kept":
     keep_interrupts()
@@ -153,15 +167,40 @@ def callback(_):
     signal.raise_signal(signal.SIGINT)
     time.sleep(0)
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
+class Number(ctypes.c_int):
+    @classmethod
+    def from_param(cls, value):
+        callback(None)
+
+def returns():
+    try:
+        callback(None)
+    finally:
+        return
+
+def drop():
+    if sys.argv[1] == "suppressed":
+        with contextlib.suppress(BaseException):
+            callback(None)
+    if sys.argv[1] == "returned":
+        returns()
+    if sys.argv[1] == "converted":  # ctypes makes an error of its own of whatever is raised
+        function = ctypes.pythonapi.PyErr_CheckSignals
+        function.argtypes = [Number]
+        with contextlib.suppress(ctypes.ArgumentError):
+            function(1)
+
 thing = Thing()
 reference = weakref.ref(thing, callback) if sys.argv[1] == "callback" else None
 try:
     del thing
+    drop()
     for _ in range(1000 if sys.argv[2] == "kept" else 10):
         time.sleep(0.01)  # each end of it is a chance for the interrupt
     print("went on")
 except KeyboardInterrupt:
+    answered()
+    time.sleep(0.1)
     print("interrupted")
 """
 
@@ -172,9 +211,11 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.parametrize("where", ["destructor", "callback"])
-def test_an_interrupt_that_python_ignores_comes_again(where: str) -> None:
-    assert run(where, "lost").stdout == "went on\n"  # what Python does by itself
+@pytest.mark.parametrize(
+    "where", ["destructor", "callback", "suppressed", "returned", "converted"]
+)
+def test_an_interrupt_that_is_dropped_comes_again(where: str) -> None:
+    assert run(where, "lost").stdout == "went on\n"  # by itself
     done = run(where, "kept")
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
