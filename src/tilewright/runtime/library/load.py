@@ -44,7 +44,11 @@ from tilewright.formats.tar import TarMember, is_tar, read_tar
 from tilewright.formats.vmfb import is_archive
 from tilewright.runtime.library.kinds import find_loader
 from tilewright.runtime.library.library_module import LibraryModule, open_library
-from tilewright.runtime.library.load_sources import compile_sources, is_source
+from tilewright.runtime.library.load_sources import (
+    EXPORT_INSTEAD,
+    compile_sources,
+    is_source,
+)
 from tilewright.runtime.library.vm_module import VmModule
 from tilewright.runtime.native import map_file
 from tilewright.runtime.packed.module import Module
@@ -154,6 +158,7 @@ def _link(files: Sequence[Path], beside: Path, location: str, keep: bool) -> Mod
             _link_shared(files, made / _LINKED_NAME, location)
         library = opened_from / _LINKED_NAME
         module = _open(library, _map(str(library)), location, keep)
+        _refuse_empty(module, location)
         opened_from.unlink()
         opened_from.symlink_to(beside)
         shutil.rmtree(made)
@@ -165,6 +170,21 @@ def _link(files: Sequence[Path], beside: Path, location: str, keep: bool) -> Mod
     else:
         place.cleanup()
     return module
+
+
+def _refuse_empty(module: Module, location: str) -> None:
+    """Raise for kernels alone and for archives of nothing: linkers make a library of them, which nobody can call."""
+    if any(
+        not isinstance(one, LibraryModule) or one.has_model or one.function_names()
+        for one in module.walk()
+    ):
+        return
+    raise ArchiveError(
+        "holds no packed function (__tvm_ffi_<name>) when it is linked: kernels without the host side that calls them, "
+        "or nothing",
+        location=location,
+        hint=EXPORT_INSTEAD,
+    )
 
 
 def _temporary_folder() -> TemporaryDirectory[str]:

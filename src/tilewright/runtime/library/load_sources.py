@@ -44,7 +44,7 @@ _EXPORT_FLAGS: Final = (
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 """A name that no compiler takes for an option or a list of options."""
 _IR_MACHINE: Final = re.compile(rb'^target triple = "([A-Za-z0-9_]+)', re.MULTILINE)
-_INSTEAD: Final = (
+EXPORT_INSTEAD: Final = (
     "export the model as .so to load it (.o, .a, .tar and .c are linked first)"
 )
 
@@ -107,7 +107,7 @@ def _check_alone(text: bytes, suffix: str, location: str) -> None:
             else "holds kernels without the host side that calls them: "
             "it has no packed function (__tvm_ffi_<name>)"
         )
-        raise ArchiveError(problem, location=location, hint=_INSTEAD)
+        raise ArchiveError(problem, location=location, hint=EXPORT_INSTEAD)
     machine = _IR_MACHINE.search(text) if suffix == ".ll" else None
     if machine is None:
         return

@@ -20,6 +20,7 @@ import pytest
 import tilewright as tw
 from fakes.ffi_library import blob_source, compile_object, compiler, make_library
 from fakes.small_models import mlp
+from tilewright.base.c_compiler.toolchain import find_toolchain
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.formats.elf.shared_library import read_shared_library
 from tilewright.formats.library_blob import LibraryBlob, SavedModule
@@ -330,6 +331,25 @@ def test_an_object_that_is_no_linkers_food_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.o").write_bytes(b"\x7fELF\2\1\1" + bytes(9) + b"\1\0\x3e\0" + bytes(500))
     with pytest.raises(UserError, match="cannot be linked"):
         load_module(tmp_path / "x.o")
+
+
+@pytest.mark.parametrize("name", ["empty.a", "kernels.a", "kernels.o", "kernels.tar"])
+def test_objects_without_functions_are_no_library(tmp_path: Path, name: str) -> None:
+    built = compile_object(tmp_path, "int add(int a, int b) { return a + b; }")
+    path = tmp_path / name
+    if name == "empty.a":
+        path.write_bytes(b"!<arch>\n")
+    elif name == "kernels.a":
+        find_toolchain().archive(path, [built])
+    elif path.suffix == ".tar":
+        with tarfile.open(path, "w") as archive:
+            archive.add(built, "kernels.o")
+    else:
+        built.replace(path)
+    with pytest.raises(ArchiveError, match="holds no packed function") as caught:
+        load_module(path)
+    assert str(path) in str(caught.value)
+    assert "export the model as .so" in str(caught.value)
 
 
 @pytest.mark.slow
