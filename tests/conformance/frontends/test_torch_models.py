@@ -235,12 +235,15 @@ def test_the_module_of_an_exported_program_has_no_mode() -> None:
     """Torch says that it is in training, and lets nobody change that; so do modules that PT2E has quantized."""
     dropped = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Dropout()).eval()
     x = torch.randn(5, 16)
-    module = torch.export.export(dropped, (x,)).module()
-    assert module.training
-    agree(tw.compile(module, args=(x,)), dropped, x)
-    traced = torch.fx.symbolic_trace(dropped.train())
-    with pytest.raises(UserError, match="training mode"):
-        tw.compile(traced, args=(x,))
+    program = torch.export.export(dropped, (x,))
+    for module in (program.module(), torch.export.unflatten(program)):
+        assert module.training
+        agree(tw.compile(module, args=(x,)), dropped, x)
+    asks = nn.Module()
+    asks.forward = lambda x: functional.dropout(x, 0.5, asks.training)  # pyright: ignore
+    for other in (torch.fx.symbolic_trace(dropped.train()), asks):
+        with pytest.raises(UserError, match="training mode"):
+            tw.compile(other, args=(x,))
 
 
 def test_a_module_without_arguments_or_in_training_is_refused() -> None:

@@ -181,8 +181,11 @@ def _refuse_packed(model: Any, *, has_open_sizes: bool) -> None:
 
 def _is_traced(model: Any) -> bool:
     """Whether it is a graph of operators and what holds its tensors, as of an exported program: none asks its mode, nor can change it."""
-    houses = ("torch.fx.", "torch.export.", "torch.nn.modules.module")
-    return all(type(part).__module__.startswith(houses) for part in model.modules())
+    graphs, holders = ("torch.fx.", "torch.export."), "torch.nn.modules.module"
+    houses = [type(part).__module__ for part in model.modules()]
+    # A holder at the head has a forward of somebody's.
+    is_graph = houses[0].startswith(graphs)
+    return is_graph and all(house.startswith((*graphs, holders)) for house in houses)
 
 
 def _observers(model: Any) -> set[Any]:
