@@ -44,6 +44,13 @@ def test_one_key_in_several_objects_is_no_key_twice() -> None:
             ValueError("not enough values to unpack (expected 3, got 2)"),
             "a row has another number of values (expected 3, got 2)",
         ),
+        (
+            ValueError("too many values to unpack (expected 2)"),
+            "a row has another number of values (expected 2)",
+        ),
+        (ValueError("first line\nsecond"), "first line"),
+        (ValueError("x" * 201), "x" * 200),
+        (KeyError("x" * 201), "there is no '" + "x" * 199),
         (ValueError("'quick' is not a valid Outcome"), "'quick' is not a valid Outcome"),
         (ValueError(), "a value is of another kind than expected"),
         (RecursionError("maximum recursion depth exceeded"), "it nests too deeply"),

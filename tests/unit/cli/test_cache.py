@@ -11,6 +11,7 @@ import pytest
 
 from fakes.command_line import tilewright
 from fakes.language_models import speaking_form
+from tilewright.api.language import program_store
 from tilewright.base import knobs
 
 
@@ -21,6 +22,7 @@ def test_the_cache_says_what_it_holds_and_is_cleared(
     with knobs.override(cache_dir=folder, cache="1"):
         assert tilewright("cache").row("holds") == "0 B in 0 entries"
         tilewright("compile", mlp_onnx, "-q", "-o", tmp_path / "m.vmfb")
+        assert tilewright("cache").code == 0
         known = json.loads(tilewright("cache", "--json").out)
         assert known["folder"].startswith(str(folder))
         assert known["entries"] > 0
@@ -51,6 +53,19 @@ def test_entries_that_cannot_be_deleted_are_an_error(
             "hint: the folder is read-only or another user's, or a compilation writes to it now\n"
         )
         assert tilewright("cache", "--clear", "--json").code == 1
+
+
+def test_programs_that_cannot_be_deleted_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with knobs.override(cache_dir=tmp_path / "cache", cache="1"):
+        store = program_store.ProgramStore.of_user()
+        assert store.claim()
+        store.place_of("a model").mkdir()
+        monkeypatch.setattr(program_store, "remove", lambda folder: None)
+        done = tilewright("cache", "--clear")
+        assert done.code == 1
+        assert done.err.startswith(f"error: {store.folder}: 1 of what it holds could not")
 
 
 @pytest.mark.slow

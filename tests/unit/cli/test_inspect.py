@@ -127,7 +127,10 @@ def test_levels_that_were_left_out_say_how_to_keep_them(
     for level in ("graph", "kernel", "asm"):
         done = tilewright("inspect", path, f"--output={level}")
         assert done.code == 1
-        assert "hint: compile without --no-sources to keep them" in done.err
+        assert done.err == (
+            f"error: the artifact has no level '{level}'\n"
+            "hint: compile without --no-sources to keep them\n"
+        )
     assert tilewright("inspect", path).row("levels") == "left out"
     assert tilewright("inspect", path, "--output=plan").code == 0
 

@@ -135,6 +135,14 @@ def test_code_that_leaves_its_bounds_is_refused(code: list[list[int]], text: str
     assert text in str(caught.value)
 
 
+def test_a_circle_is_named_by_its_function_and_its_place_in_the_file() -> None:
+    code = [[2, 0], [1, 1, 1, 0], [3, -1], [2, 0]]
+    places = {"main": (0, 1), "f": (1, 3)}
+    functions = [_function(1, name, place, (0, 2)) for name, place in places.items()]
+    with pytest.raises(ArchiveError, match=r"^net\.so: function 'f': instruction 1: no"):
+        _read(code, functions=functions)
+
+
 def test_a_loop_that_a_branch_leads_out_of_is_read() -> None:
     code = [[4, 0, 3], [1, 1, 1, 0], [3, -2], [2, 0]]
     assert len(_read(code).instructions) == 4
