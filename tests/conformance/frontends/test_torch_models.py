@@ -240,7 +240,7 @@ def test_the_module_of_an_exported_program_has_no_mode() -> None:
         assert module.training
         agree(tw.compile(module, args=(x,)), dropped, x)
     asks = nn.Module()
-    asks.forward = lambda x: functional.dropout(x, 0.5, asks.training)  # pyright: ignore
+    asks.forward = lambda x: functional.dropout(x, 0.5, asks.training)
     for other in (torch.fx.symbolic_trace(dropped.train()), asks):
         with pytest.raises(UserError, match="training mode"):
             tw.compile(other, args=(x,))
