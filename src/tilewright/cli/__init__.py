@@ -208,7 +208,8 @@ def _run() -> int:
         done = root(words, prog_name="tilewright", standalone_mode=False)
         sys.stdout.flush()
         return cast("int | None", done) or 0
-    except click.exceptions.Abort:
+    except click.exceptions.Abort:  # what click makes of an interrupt
+        answered()
         return INTERRUPTED
     except (
         SystemExit
