@@ -338,6 +338,9 @@ def test_a_function_is_looked_into_where_its_operands_are_not_even_known_by_type
         (("%i = stablehlo.constant dense<0.0> : tensor<f32>\n"
          "%0 = stablehlo.dynamic_slice %a, %i, sizes = [2] : (tensor<4xf32>, tensor<f32>) -> tensor<2xf32>"),
          r"indices are f32\[\], expected whole numbers"),
+        (("%i = stablehlo.constant dense<true> : tensor<i1>\n"
+         "%0 = stablehlo.dynamic_slice %a, %i, sizes = [2] : (tensor<4xf32>, tensor<i1>) -> tensor<2xf32>"),
+         r"indices are bool\[\], expected whole numbers"),
         ("%0 = call @two(%a) : (tensor<4xf32>) -> tensor<4xf32>",
          r"argument '%b' is f32\[4\], its type says f32\[2\]"),
     ],
