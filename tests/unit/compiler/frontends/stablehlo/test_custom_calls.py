@@ -68,16 +68,17 @@ def test_operands_broadcast_as_in_numpy() -> None:
     np.testing.assert_array_equal(found, X * y)
 
 
-def test_what_is_started_is_there_when_it_is_waited_for() -> None:
+@pytest.mark.parametrize("kind", ["tuple", "!stablehlo.future"])
+def test_what_is_started_is_there_when_it_is_waited_for(kind: str) -> None:
     text = """
     %f = "stablehlo.async_start"(%x) ({
     ^bb0(%a: tensor<2x3xf32>):
       %b = stablehlo.add %a, %a : tensor<2x3xf32>
       stablehlo.return %b : tensor<2x3xf32>
-    }) : (tensor<2x3xf32>) -> tuple<tensor<2x3xf32>>
-    %r = "stablehlo.async_done"(%f) : (tuple<tensor<2x3xf32>>) -> tensor<2x3xf32>
+    }) : (tensor<2x3xf32>) -> KIND<tensor<2x3xf32>>
+    %r = "stablehlo.async_done"(%f) : (KIND<tensor<2x3xf32>>) -> tensor<2x3xf32>
     return %r : tensor<2x3xf32>"""
-    (found,) = run(text, "%x: tensor<2x3xf32>", X)
+    (found,) = run(text.replace("KIND", kind), "%x: tensor<2x3xf32>", X)
     np.testing.assert_array_equal(found, 2 * X)
 
 
