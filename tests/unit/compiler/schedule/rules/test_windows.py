@@ -285,3 +285,30 @@ def test_the_largest_of_open_lengths_is_a_window_only_where_most_calls_have_it(
     assert ("windows of 40 have code" in str(done.notes)) == (most is None)
     for width in (5, 17, 39, 40):
         assert_same(naive, done, {"M": 9, "N": width}, exact=False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """y[i] = 0.0
+        for w in range(min(N, 40)):  # reduction
+            y[i] = (y[i] + x[i, w])""",
+        """u[i] = -inf
+        for w in range(min(N, 40)):  # reduction
+            u[i] = max(u[i], select((index<i64>(w) > 3), (x[i, w - 4] where (index<i64>(w) > 3)), 0.0))
+        y[i] = 0.0
+        for v in range(min(N, 40)):  # reduction
+            y[i] = (y[i] + (select((index<i64>(v) > 3), (x[i, v - 4] where (index<i64>(v) > 3)), 0.0) - u[i]))""",
+    ],
+    ids=["no tests", "two passes"],
+)
+def test_rows_that_test_no_place_or_are_passed_twice_are_no_windows(body: str) -> None:
+    naive = parse_kernel(f"""kernel k(read x: f32[M, N], write y: f32[M], *, M: 1.., N: 5..):
+    local u: f32[M]@device
+    for i in range(M):
+        {body}
+""")
+    done = schedule(naive, V3)
+    assert "have code of their own" not in str(done.notes)
+    for width in (5, 17, 40, 41):
+        assert_same(naive, done, {"M": 9, "N": width}, exact=False)
