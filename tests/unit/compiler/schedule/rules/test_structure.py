@@ -12,6 +12,7 @@ from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.structure import (
     _factors_of_word,
     find_contraction,
+    numbers_of,
     parallel_chain,
     top_nests,
     written_size,
@@ -103,3 +104,12 @@ def test_the_sum_of_a_step_times_a_number_has_the_words_of_one_buffer() -> None:
         "words of two buffers"
     )
     assert factors(b.add(left, 1.0), b.add(right, b.load(other, (i, j)))) is None
+
+
+def test_numbers_that_have_code_of_their_own_are_those_that_a_size_may_be() -> None:
+    n = symbol("N", 1)
+    assert numbers_of(n) == [2, 3, 4]
+    assert numbers_of(symbol("N", 3)) == [3, 4]
+    assert numbers_of(symbol("N", 1, 3)) == [2, 3]
+    assert numbers_of(symbol("N", 4, 4 + 3), (7, 8)) == [7]
+    assert numbers_of(4) == numbers_of(2 * n) == numbers_of(n + 1) == []
