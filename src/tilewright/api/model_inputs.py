@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.base.errors import UserError
+from tilewright.base.interrupts import deferred
 from tilewright.base.options import wrong
 from tilewright.base.symbolic import evaluate, names_in
 from tilewright.base.text import did_you_mean, format_bytes
@@ -60,7 +61,10 @@ def random_inputs(
 
     Raises: UserError when `dims` names something else, or sizes that do not fit into memory.
     """
-    random = np.random.default_rng(seed)
+    with (
+        deferred()
+    ):  # loaded at first use: its extension modules make an ImportError of an interrupt
+        random = np.random.default_rng(seed)
     wanted = sorted(names_in(dim for _, _, shape in specs for dim in shape))
     unknown = sorted(set(dims) - set(wanted))
     if unknown:

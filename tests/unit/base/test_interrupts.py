@@ -121,6 +121,31 @@ def test_other_threads_are_left_alone() -> None:
     assert seen == [signal.default_int_handler]
 
 
+@pytest.mark.thinned(2)
+def test_the_first_random_inputs_are_not_taken_for_an_import_that_fails() -> None:
+    script = (
+        "import signal, sys\n"
+        "from tilewright.api.model_inputs import random_inputs\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.startswith('numpy.random.'): signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "try:\n"
+        "    random_inputs([], {})\n"
+        "except KeyboardInterrupt:\n"
+        "    print('numpy.random.mtrand' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 @pytest.mark.slow
 def test_the_first_import_of_onnx_is_not_interrupted_in_its_middle() -> None:
     """Its extension module dies of an exception while it is made (SIGSEGV or abort)."""
