@@ -375,6 +375,24 @@ def test_derivatives_along_directions_of_open_sizes(name: str) -> None:
     programs.same(lambda x, t: func.jvp(OPEN[name], (x,), (t,)), calls, rows)
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("layer", [nn.GRU, nn.LSTM, nn.RNN])
+def test_gradients_through_recurrent_layers_are_not_zero(layer: Any) -> None:
+    """They were, without a word: the operators that stand for such layers have no derivatives."""
+    inner, rows = layer(5, 3, batch_first=True).eval(), ({0: torch.export.Dim.AUTO},)
+
+    def slope(x: Any) -> Any:
+        return func.grad(lambda x: inner(x)[0].sin().sum())(x)
+
+    calls = [(torch.randn(n, 2, 5),) for n in (2, 3)]
+    programs.same(slope, calls, rows)
+    if layer is not nn.LSTM:  # torch has none
+        same(
+            module_of(lambda x: func.jvp(lambda x: inner(x)[0], (x,), (x.cos(),))),
+            *calls[0],
+        )
+
+
 class Trained(nn.Module):
     """Derivatives by the parameters of a part, and along a direction through it."""
 

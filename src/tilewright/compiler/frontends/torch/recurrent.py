@@ -252,6 +252,7 @@ class _Whole:
 
     def __init__(self, held: Any, operators: dict[str, Any], tracing: Tracing) -> None:
         self._held: Any = held
+        self._torch: Any = border.load()
         self._operators: dict[str, Any] = operators
         self._tracing: Tracing = tracing
 
@@ -259,7 +260,7 @@ class _Whole:
         """Raises: AttributeError for what torch does not have."""
         found = getattr(self._held, name)
         own = self._operators.get(name)
-        if own is None or not self._tracing.depth:
+        if own is None or not self._tracing.depth or self._is_transformed():
             return found
 
         def called(*arguments: Any) -> Any:
@@ -268,6 +269,15 @@ class _Whole:
             return recurrent(own, *arguments) if is_packed else own(*arguments)
 
         return called
+
+    def _is_transformed(self) -> bool:
+        """Whether derivatives or rows are taken of what runs: our operators have none, and torch takes zeros for them."""
+        torch = self._torch
+        if torch.is_grad_enabled():
+            return True
+        # Dynamo, which reads this, does not know the stack; derivatives along a direction it takes are refused.
+        is_read = torch.compiler.is_dynamo_compiling()
+        return not is_read and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 @functools.cache
