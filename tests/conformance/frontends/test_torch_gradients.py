@@ -375,6 +375,29 @@ def test_derivatives_along_directions_of_open_sizes(name: str) -> None:
     programs.same(lambda x, t: func.jvp(OPEN[name], (x,), (t,)), calls, rows)
 
 
+FIXED = {
+    "features": (lambda x: f.layer_norm(x, (x.shape[-1],)), 1),
+    "rows": (lambda x: f.layer_norm(x, (6,)), 0),
+    "groups": (lambda x: f.group_norm(x, 2), 0),
+    "batch": (lambda x: f.batch_norm(x, None, None, training=True), 0),
+}  # fmt: skip
+"""What torch's core computes along a direction with numbers that it makes of sizes, and which axis is open."""
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", FIXED)
+def test_derivatives_along_directions_whose_sizes_torch_fixes_are_refused(
+    name: str,
+) -> None:
+    function, axis = FIXED[name]
+    along = module_of(lambda x, t: func.jvp(function, (x,), (t,)))
+    args = (torch.randn(4, 6), torch.randn(4, 6))
+    with pytest.raises(ModelError) as caught:
+        load(Captured(along, args, dynamic_shapes=({axis: torch.export.Dim.AUTO},) * 2))
+    assert caught.value.hint == failed_exports.NO_TRANSFORM
+    same(along, *args)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("layer", [nn.GRU, nn.LSTM, nn.RNN])
 def test_gradients_through_recurrent_layers_are_not_zero(layer: Any) -> None:

@@ -272,8 +272,16 @@ def _in_some_way(captured: Captured) -> Any:
         for oblivious in (True, False):
             with contextlib.suppress(Exception):
                 function = _as_function(captured)
-                return _traced(function, strict=False, checks=True, oblivious=oblivious)
+                exported = _traced(function, strict=False, checks=True, oblivious=oblivious)
+                if not _fixes_sizes(exported):
+                    return exported
         raise
+
+
+def _fixes_sizes(exported: Any) -> bool:
+    """Whether sizes that calls were to decide have one number alone: torch's core makes numbers of them and asks nobody."""
+    bounds = exported.range_constraints.values()
+    return any(bound.lower == bound.upper for bound in bounds)
 
 
 def _without_transforms(

@@ -111,10 +111,14 @@ class Questions:
     def ranges(self, exported: Any) -> dict[Any, Any]:
         """The ranges that calls of a program are held to, without what torch concluded from its own questions.
 
-        Torch traces a size of an input that nothing limits as at least 2, and lets calls have 0 and 1.
+        Torch traces a size of an input that nothing limits as at least 2, and lets calls have 0 and 1.  Where it
+        concluded that a size is one number, its core may have put that number into the program.
         """
         known, found = environment_of(exported.graph.nodes), dict[Any, Any]()
         for symbol, bounds in exported.range_constraints.items():
+            if bounds.lower == bounds.upper:
+                found[symbol] = bounds
+                continue
             first = self._ranges.get((known, symbol)) or bounds
             low, high = min(bounds.lower, first.lower), max(bounds.upper, first.upper)
             is_traced = low == 2 and not str(symbol).startswith("u")
