@@ -61,9 +61,8 @@ def random_inputs(
 
     Raises: UserError when `dims` names something else, or sizes that do not fit into memory.
     """
-    with (
-        deferred()
-    ):  # loaded at first use: its extension modules make an ImportError of an interrupt
+    # Loaded at first use: its extension modules make an ImportError of an interrupt.
+    with deferred():
         random = np.random.default_rng(seed)
     wanted = sorted(names_in(dim for _, _, shape in specs for dim in shape))
     unknown = sorted(set(dims) - set(wanted))
