@@ -211,13 +211,17 @@ def _bounds_mark(loop: ir.For) -> list[str]:
     """The bounds of a loop's variable, where the extent implies others."""
     if loop.var.bounds() == implied_bounds(loop.extent):
         return []
-    return [_symbol(loop.var)]
+    return [_bounded(loop.var)]  # a name alone may be that of a mark
 
 
 def _symbol(symbol: Symbol) -> str:
     """`n` for a size without a limit, `n: 1..64` for another, `n: 1..` for one without an upper bound."""
     if symbol.bounds() == (0, None):
         return symbol.name
+    return _bounded(symbol)
+
+
+def _bounded(symbol: Symbol) -> str:
     low, high = ("" if bound is None else str(bound) for bound in symbol.bounds())
     return f"{symbol.name}: {low}..{high}"
 

@@ -217,6 +217,21 @@ def test_bounds_come_back_where_extents_do_not_imply_them() -> None:
     assert loop.var.bounds() == (None, 40)
 
 
+@pytest.mark.parametrize("name", ["i", "reduction", "unroll"])
+@pytest.mark.parametrize("bounds", [(0, None), (None, None), (0, 40), (0, 3)])
+def test_a_variable_of_a_known_extent_may_have_any_bounds(
+    name: str, bounds: tuple[int | None, int | None]
+) -> None:
+    """As where an extent became a number in code for one size; a name may be that of a mark."""
+    place = symbol(name, *bounds)
+    loop = For(Symbol(name, *bounds), 4, (Store(Y, (place,), LOAD),), reduction=True)
+    (back,) = returns(kernel(loop)).body
+    assert isinstance(back, For)
+    assert back.var.bounds() == bounds
+    assert back.reduction
+    assert back.kind is LoopKind.SERIAL
+
+
 def test_tables_come_back_however_long() -> None:
     generator = np.random.default_rng(0)
     many = tuple(float(x) for x in generator.standard_normal(300).astype(np.float32))
