@@ -71,6 +71,11 @@ def leave_termination() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+def is_terminated() -> bool:
+    """Whether a request to end was answered in this process."""
+    return bool(_CAME)
+
+
 def exit_code() -> int:
     """That of a process which was interrupted, or which answered a request to end."""
     return 128 + _CAME[0] if _CAME else INTERRUPTED

@@ -29,6 +29,7 @@ from tilewright.base.interrupts import (
     answer_termination,
     answered,
     exit_code,
+    is_terminated,
     keep_interrupts,
     leave_termination,
 )
@@ -170,13 +171,12 @@ def main() -> None:
         _end_at_signals()
         code = INTERRUPTED
     except OSError:  # nobody hears what is said of the end
-        if exit_code() == INTERRUPTED:
+        if not is_terminated():
             raise
         discard_output()
         code = INTERRUPTED
-    if code and exit_code() != INTERRUPTED:
-        code = INTERRUPTED  # whatever it came as: a terminal that is gone takes no line
-    if code == INTERRUPTED:
+    # Whatever a request to end came out as: a terminal that is gone takes no line.
+    if code == INTERRUPTED or (code and is_terminated()):
         # Python ends `python -m` by the signal where an interrupt left the text of an `exec`, also one that was answered,
         # unless another text has run since.
         exec("")
@@ -230,8 +230,7 @@ def _run() -> int:
     except KeyboardInterrupt:
         _end_at_signals()
         with contextlib.suppress(OSError):  # the terminal may be gone
-            is_asked = exit_code() != INTERRUPTED
-            click.echo("terminated" if is_asked else "interrupted", err=True)
+            click.echo("terminated" if is_terminated() else "interrupted", err=True)
         return INTERRUPTED
     except (MemoryError, OSError) as error:
         if knobs.DEBUG.get():
