@@ -76,6 +76,10 @@ int tw_thread_is_main(void);
 // Sets `KernelError`, the Python class that says what became of a run; `names` is a tuple, by command.
 void tw_failure_raise(const tw_failure_t* failure, PyObject* names);
 
+// Whether the exception that is set says that an object gives no such buffer. Anything else (an interrupt in the code of a
+// user, no memory) is not ours to replace.
+int tw_is_refusal(void);
+
 // Sets the error about a mapped file that was cut, or whose disk fails.
 void tw_lost_file_raise(const char* path);
 

@@ -87,7 +87,7 @@ int tw_call_bind_object(tw_command_list_object_t* list, tw_call_t* call, uint32_
   const int writable = (info->flags & TW_SLOT_WRITABLE) != 0;
   if (!PyObject_CheckBuffer(object) ||
       PyObject_GetBuffer(object, view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) {
-    PyErr_Clear();
+    if (PyErr_Occurred() && !tw_is_refusal()) return -1;
     PyErr_Format(PyExc_ValueError, "slot %u: got %R, expected a C-contiguous%s buffer", slot, Py_TYPE(object),
                  writable ? " writable" : "");
     return -1;

@@ -109,6 +109,11 @@ void tw_lost_file_raise(const char* path) {
   Py_XDECREF(module);
 }
 
+int tw_is_refusal(void) {
+  return PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
+         PyErr_ExceptionMatches(PyExc_TypeError);
+}
+
 static PyObject* processor_data(PyObject* module, PyObject* unused) {
   (void)module;
   (void)unused;

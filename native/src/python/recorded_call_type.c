@@ -246,8 +246,7 @@ static int bind_input(recorded_call_object_t* self, context_t* context, uint32_t
     return -1;
   }
   if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) {
-    PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "input '%U' is not C-contiguous", spec->name);
+    if (tw_is_refusal()) PyErr_Format(PyExc_ValueError, "input '%U' is not C-contiguous", spec->name);
     return -1;
   }
   if (!format_matches(view->format, spec->format_text)) {

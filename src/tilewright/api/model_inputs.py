@@ -10,11 +10,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import numpy as np
-
 from tilewright.base.errors import UserError
-from tilewright.base.interrupts import deferred
 from tilewright.base.options import wrong
+from tilewright.base.random_numbers import random_generator
 from tilewright.base.symbolic import evaluate, names_in
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.formats.tensor_spec import TensorSpec
@@ -61,9 +59,7 @@ def random_inputs(
 
     Raises: UserError when `dims` names something else, or sizes that do not fit into memory.
     """
-    # Loaded at first use: its extension modules make an ImportError of an interrupt.
-    with deferred():
-        random = np.random.default_rng(seed)
+    random = random_generator(seed)
     wanted = sorted(names_in(dim for _, _, shape in specs for dim in shape))
     unknown = sorted(set(dims) - set(wanted))
     if unknown:

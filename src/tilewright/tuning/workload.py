@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
+from tilewright.base.random_numbers import random_generator
 from tilewright.base.symbolic import Dim, evaluate, symbols
 from tilewright.compiler.analysis.sizes import estimate, likely_sizes
 from tilewright.compiler.backends.backend import CompiledKernel
@@ -101,7 +102,7 @@ class Workload:
         weights = sum(sizes[i] for i in constants)
         copies = min(_MOST_REPEATS, max(1, _STREAM_BYTES // max(1, weights)))
         self._copies: Final = dict.fromkeys(constants, copies)
-        chance = np.random.default_rng(0)
+        chance = random_generator(0)
         self._tensors: Final = [
             _filled(
                 native.Memory(max(1, size) * self._copies.get(i, 1)),

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tilewright.api.language.constraints import Constraint
 from tilewright.base.options import count_option, finite_option, wrong
+from tilewright.base.random_numbers import random_generator
 
 Floats = npt.NDArray[np.float32]
 _SHARES: Final = ("top_p", "min_p")
@@ -95,7 +96,7 @@ class Sampler:
     ) -> None:
         self._sampling: Sampling = sampling
         self._constraint: Constraint | None = constraint
-        self._random: np.random.Generator = np.random.default_rng(sampling.seed)
+        self._random: np.random.Generator = random_generator(sampling.seed)
         self._seen: set[int] = set(prompt) if sampling.repetition_penalty != 1 else set()
         self._drawn: Counter[int] = Counter()
 

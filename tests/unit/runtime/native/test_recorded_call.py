@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -138,6 +139,28 @@ def test_inputs_that_do_not_fit_are_named(
     x = np.ones(N, np.float32)
     with pytest.raises(error, match=message):
         call(*arguments(x))
+    np.testing.assert_array_equal(call(x, x), np.arange(N) + 2)
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="Python gives buffers from 3.12 on (PEP 688)"
+)
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError, OSError])
+def test_what_the_code_of_a_buffer_raises_is_not_taken_for_a_refusal(
+    core: ModuleType, kernels: Kernels, raised: type[BaseException]
+) -> None:
+    class Giving:
+        def __buffer__(self, flags: int) -> memoryview:
+            raise raised("no buffer")
+
+    call = adding(core, kernels)
+    x = np.ones(N, np.float32)
+    with pytest.raises(raised):
+        call(Giving(), x)
+    commands = Recorder()
+    commands.slot(16)
+    with pytest.raises(raised):
+        commands.build(core.CommandList).run(None, [Giving()])
     np.testing.assert_array_equal(call(x, x), np.arange(N) + 2)
 
 
