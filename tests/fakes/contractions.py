@@ -19,7 +19,7 @@ def product(columns: Dim, **others: object) -> Form:
 
 
 def convolution(
-    columns: int, *, strides: tuple[int, ...] = (), groups: int = 1, **others: object
+    columns: Dim, *, strides: tuple[int, ...] = (), groups: int = 1, **others: object
 ) -> Form:
     """A convolution with filters in panels."""
     window = Window(strides)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast, final
 
+from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
@@ -53,7 +54,7 @@ def _aligned(names: Sequence[str], batch: Shape, shape: Shape) -> tuple[Dim, ...
 def convolution_in_panels(
     x: Shape,
     panels: Shape,
-    columns: int,
+    columns: Dim,
     window: Window,
     *,
     groups: int = 1,
@@ -63,7 +64,7 @@ def convolution_in_panels(
     kernel, channel, column = panels[2:-2], cast("Dim", axis("c")), _column(panels)
     if groups > 1:
         channel = cast("int", panels[-2]) * axis("g") + channel
-        column = columns // groups * axis("g") + column
+        column = symbolic.floordiv(columns, groups) * axis("g") + column
     outer, taps = _loops(kernel)
     maps = IndexMaps(
         axes=("n", *outer, "g", "p", "l"),

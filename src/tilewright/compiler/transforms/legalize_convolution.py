@@ -96,9 +96,8 @@ class LegalizeConvolution(RewritePass):
         need(_is_legal(node))
         x, w = node.operand(0), node.operand(1)
         groups, _, depth, kernel = _weight_shape(node)
-        filters = fixed(w.type.shape[0])
         rows = node.result.type.shape[:-1]
-        count = filters // groups
+        count = _filters_of_a_group(node)
         taps = element_count(kernel) * depth
         kind = product_of_words(node, self.products)
         if kind and (groups == 1 or symbolic.mod(depth, WORD_PRODUCTS[kind].elements) == 0):
@@ -119,14 +118,15 @@ class LegalizeConvolution(RewritePass):
         return emit.cast(result, node.result.type.dtype)
 
     def _leaves_lanes_empty(
-        self, groups: int, filters: int, depth: Dim, dtype: DType
+        self, groups: int, filters: Dim, depth: Dim, dtype: DType
     ) -> bool:
         """Whether the filters of a group fill at most half a vector, and those of several groups all of it.
 
         Their channels, which then are picked out of vectors, lie near each other.
         """
-        near = isinstance(depth, int) and depth <= 2 * filters
-        if groups == 1 or filters == 1 or filters & (filters - 1) or not near:
+        if groups == 1 or not isinstance(filters, int) or not isinstance(depth, int):
+            return False
+        if filters == 1 or filters & (filters - 1) or depth > 2 * filters:
             return False
         lanes = self.choose_panel((_MANY,), 1, depth, dtype)
         return 2 * filters <= lanes <= groups * filters
@@ -137,7 +137,7 @@ class LegalizeConvolution(RewritePass):
         x, w = left_elements(node, row, emit), node.operand(1)
         w = whole(w, 1, emit, row.right_bits)
         groups = node.number("groups")
-        count = fixed(w.type.shape[0]) // groups
+        count = _filters_of_a_group(node)
         steps = symbolic.floordiv(element_count(w.type.shape[1:]), row.elements)
         panel = self.choose_panel(rows, count, steps, dtypes.i32) or _SMALLEST_PANEL
         packed = _pack(w, groups, count, panel, emit, words_of=row.right_bits)
@@ -154,7 +154,7 @@ def _in_panels(
     **attributes: object,
 ) -> Value:
     """The convolution that `node` is, of packed weights and an image that `window` reads."""
-    filters = fixed(node.operand(1).type.shape[0])
+    filters = node.operand(1).type.shape[0]
     form = convolution_in_panels(
         x.type.shape, packed.type.shape, filters, window,
         groups=node.number("groups"), **attributes,
@@ -176,6 +176,12 @@ def _weight_shape(node: Node) -> tuple[int, Dim, Dim, tuple[Dim, ...]]:
     """Groups, filters, channels per group and kernel of a conv node."""
     filters, depth, *kernel = node.operand(1).type.shape
     return node.number("groups"), filters, depth, tuple(kernel)
+
+
+def _filters_of_a_group(node: Node) -> Dim:
+    """How many filters a group has.  Raises: NoMatchError where only a call knows that of several groups."""
+    groups, filters, *_ = _weight_shape(node)
+    return filters if groups == 1 else fixed(filters) // groups
 
 
 def pad_apart(node: Node, emit: Emitter) -> Value | None:
@@ -270,7 +276,7 @@ def _has_single_filter(node: Node) -> bool:
 
 
 def _pack(
-    w: Value, groups: int, count: int, panel: int, emit: Emitter, *, words_of: int = 0
+    w: Value, groups: int, count: Dim, panel: int, emit: Emitter, *, words_of: int = 0
 ) -> Value:
     """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]; with `words_of` so many bits, channels of those."""
     _, depth, *kernel = w.type.shape

@@ -3,6 +3,7 @@ import pytest
 
 from fakes.contractions import form_of
 from fakes.graphs import only, ops, run
+from tilewright.base.symbolic import ceildiv, symbol
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.passes import PassContext, run_passes
 from tilewright.compiler.transforms import (
@@ -146,6 +147,33 @@ def test_computed_weights_are_packed_at_run_time():
     )
     assert "pack_panels" in ops(graph)
     assert ops(graph)[-1] == "contract:conv"
+
+
+def test_an_open_number_of_computed_filters_is_packed():
+    graph = run(
+        G,
+        "graph @g<F: 0..>(%x: f32[1, 5, 6, 3], %w: f32[F, 3, 2, 2])"
+        ' { %y: f32[1, 4, 5, F] = conv(%x, %w) {layout = "NHWC"} return %y }',
+    )
+    product = graph.nodes[-1]
+    assert form_of(product) == "contract:conv"
+    panels = ceildiv(symbol("F"), 4)
+    assert product.operands[1].type.shape == (1, panels, 2, 2, 3, 4)
+    image, filters = np.ones((1, 5, 6, 3), np.float32), np.arange(60, dtype=np.float32)
+    for count in (0, 1, 4, 5):
+        weights = filters[: count * 12].reshape(count, 3, 2, 2)
+        (found,) = evaluate(graph, [image, weights])
+        sums = weights.sum((1, 2, 3))
+        np.testing.assert_array_equal(found, np.broadcast_to(sums, (1, 4, 5, count)))
+
+
+def test_groups_of_an_open_number_of_filters_stay_convolutions():
+    graph = run(
+        G,
+        "graph @g<F: 1..>(%x: f32[1, 5, 6, 6], %w: f32[2*F, 3, 2, 2])"
+        ' { %y: f32[1, 4, 5, 2*F] = conv(%x, %w) {layout = "NHWC", groups = 2} return %y }',
+    )
+    assert ops(graph) == ["conv"]
 
 
 def test_integer_convolutions_take_the_way_of_floats():
