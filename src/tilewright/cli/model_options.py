@@ -118,7 +118,9 @@ class ModelOptions:
     @property
     def files(self) -> tuple[str, ...]:
         """Every file that is read, which must stay as it is."""
-        weights = tuple(word.rpartition("=")[2] for word in self.parameters)
+        from tilewright.formats.parameters import scope_and_path
+
+        weights = tuple(scope_and_path(word)[1] for word in self.parameters)
         return (*self.libraries, self.path, *weights, *self.plugins)
 
     def open(self) -> Session:

@@ -19,7 +19,13 @@ from tilewright.base.output_file import open_output
 from tilewright.base.text import did_you_mean
 from tilewright.formats.numpy_files import NumpyFileError, read_npz
 from tilewright.formats.tensor_spec import TensorSpec
-from tilewright.formats.tensor_text import Array, TensorReader, write_outputs
+from tilewright.formats.tensor_text import (
+    Array,
+    TensorReader,
+    is_tensor,
+    is_type,
+    write_outputs,
+)
 
 _ARCHIVE: Final = ".npz"
 _PLAIN_KEYS: Final = "arr_"  # what numpy calls arrays that were saved without names
@@ -58,8 +64,10 @@ def read_inputs(
         return TensorReader().read(plain), named
     except InputError:
         for value in plain:
-            head, equals, _ = value.partition("=")
+            head, equals, tail = value.partition("=")
             hint = did_you_mean(head, names)
+            if is_tensor(tail) and not (is_type(head) or head[:1].isdigit()):
+                hint = hint or f"inputs: {', '.join(names)}"
             if equals and hint:
                 raise InputError(f"there is no input '{head}'", hint=hint) from None
         raise

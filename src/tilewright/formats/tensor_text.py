@@ -29,6 +29,7 @@ from tilewright.base.output_file import check_output, is_regular_output, open_ou
 from tilewright.formats.numpy_files import Array, NumpyFileError, read_npy
 
 _TYPE: Final = re.compile(r"^((?:[0-9]{1,99}x)*)([a-z][a-z0-9]*)$")
+_PLACE: Final = re.compile(r"(?:^|=)[@+*](.+)", re.DOTALL)
 _ALIASES: Final = {
     "si8": "i8", "si16": "i16", "si32": "i32", "si64": "i64",
     "ui8": "u8", "ui16": "u16", "ui32": "u32", "ui64": "u64", "i1": "bool",
@@ -116,10 +117,26 @@ class TensorReader:
         return np.frombuffer(data, dtype.numpy).reshape(shape)
 
 
+def is_type(text: str) -> bool:
+    """Whether it is a type, with or without a shape: `f32`, `2x3xf32`."""
+    match = _TYPE.match(text)
+    if match is None:
+        return False
+    try:
+        dtypes.parse(_ALIASES.get(match[2], match[2]))
+    except UserError:
+        return False
+    return True
+
+
+def is_tensor(text: str) -> bool:
+    """Whether it begins as a tensor does that is more than a bare number: a file, or a type."""
+    return text[:1] in ("@", "+", "*") or is_type(text.partition("=")[0])
+
+
 def files_of(values: Sequence[str]) -> list[str]:
     """The files that `--input` and `--expected-output` values name."""
-    parts = (value.rpartition("=")[2] for value in values)
-    return [part[1:] for part in parts if part[:1] in ("@", "+", "*") and part[1:]]
+    return [found[1] for value in values if (found := _PLACE.search(value))]
 
 
 def _has_more(file: BufferedReader) -> bool:

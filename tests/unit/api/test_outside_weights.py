@@ -69,6 +69,39 @@ def test_weights_may_be_elsewhere_and_are_then_given(
     np.testing.assert_array_equal(session(X), model(X))
 
 
+@pytest.mark.parametrize("care", ["mapped", "copy"])
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_an_equals_sign_in_a_folder_is_no_scope(
+    model: tw.Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: Literal["plan", "vm"],
+    care: str,
+) -> None:
+    folder = tmp_path / "lr=0.1"
+    folder.mkdir()
+    model.save(folder / "net.vmfb", weights=folder / "w.irpa")
+    monkeypatch.chdir(tmp_path)
+    copy = care == "copy"
+    for place in (folder / "net.vmfb", Path("lr=0.1", "net.vmfb")):
+        found = tw.load(place, engine=engine, copy=copy)
+        np.testing.assert_array_equal(found(X), model(X))
+    for given in (folder / "w.irpa", "=lr=0.1/w.irpa"):
+        found = tw.load(folder / "net.vmfb", parameters=[given], engine=engine, copy=copy)
+        np.testing.assert_array_equal(found(X), model(X))
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_weights_of_a_scope_are_not_those_of_an_artifact(
+    model: tw.Model, tmp_path: Path, engine: Literal["plan", "vm"]
+) -> None:
+    model.save(tmp_path / "net.vmfb", weights=tmp_path / "w.irpa")
+    scoped = f"model={tmp_path / 'w.irpa'}"
+    with pytest.raises(tw.TilewrightError, match="without a scope") as caught:
+        tw.load(tmp_path / "net.vmfb", parameters=[scoped], engine=engine)
+    assert "==" not in str(caught.value)
+
+
 BATCHES = (8, 16)  # rows enough that every machine packs the weights of both alike
 
 

@@ -188,7 +188,8 @@ def test_a_plugin_that_is_none_is_named(module: Path, tmp_path: Path) -> None:
 
 @needs_x86
 def test_results_never_overwrite_what_is_read(mlp_vmfb: Path, tmp_path: Path) -> None:
-    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    (tmp_path / "lr=0.1").mkdir()
+    x, y = tmp_path / "lr=0.1" / "x.npy", tmp_path / "y.npy"
     np.save(x, np.ones((5, 20), np.float32))
     y.symlink_to(x)
     before = mlp_vmfb.read_bytes()

@@ -68,6 +68,11 @@ def test_an_archive_gives_every_array_its_input(tmp_path: Path) -> None:
     [
         (["x=1", "x=2"], "input 'x' is given twice"),
         (["@{npz}"], "there is no input 'scael'"),
+        (["y=2xf32=1"], "there is no input 'y'\nhint: inputs: x, scale"),
+        (["y=@{npy}"], "there is no input 'y'"),
+        (["f32=@/none.bin"], "cannot read '/none.bin'"),
+        (["float=1.5"], "unknown data type 'float'"),
+        (["2xfloat=@{npy}"], "unknown data type 'float'"),
         (["scale=@{npz}"], "has no array 'scale'"),
         (["@{npy}"], "not a .npz file"),
         (["@/none.npz"], "cannot read '/none.npz': No such file or directory"),

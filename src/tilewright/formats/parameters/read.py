@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -23,6 +24,16 @@ _MAGICS: Final[tuple[tuple[bytes, str, _Reader], ...]] = (
     (GGUF_MAGIC, "gguf", read_gguf),
     (TVM_MAGIC, "params", read_tvm),
 )
+
+
+def scope_and_path(spec: str) -> tuple[str, str]:
+    """The scope, empty for the one without a name, and the file of `path` or `scope=path`.
+
+    No scope has a separator of folders: of `/runs/lr=0.1/w.irpa` all is the path.  `=path` takes any path.
+    """
+    scope, equals, path = spec.partition("=")
+    is_scope = equals and "/" not in scope and os.sep not in scope
+    return (scope, path) if is_scope else ("", spec)
 
 
 def read_parameters(data: Buffer, location: str = "parameters") -> ParameterIndex:

@@ -18,7 +18,12 @@ from tilewright.base.input_file import why_no_file
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import OutsideWeights
 from tilewright.formats.byte_view import Buffer, view_bytes
-from tilewright.formats.parameters import ParameterIndex, StoredEntry, read_parameters
+from tilewright.formats.parameters import (
+    ParameterIndex,
+    StoredEntry,
+    read_parameters,
+    scope_and_path,
+)
 from tilewright.runtime import native
 from tilewright.runtime.loaders.module_file import MAPPED, Care, read_memory
 
@@ -31,7 +36,7 @@ Compared: TypeAlias = tuple[str, str, int]
 
 
 def weights_beside(weights: OutsideWeights, location: str) -> str:
-    """The file of the weights beside an archive; of a link, also beside the file that it leads to.
+    """The file of the weights beside an archive, as `=path`; of a link, also beside the file that it leads to.
 
     Raises: ArchiveError when it is not there.
     """
@@ -44,7 +49,7 @@ def weights_beside(weights: OutsideWeights, location: str) -> str:
             location=location,
             hint="give its place: parameters=['…'] (--parameters=…)",
         )
-    return str(path)
+    return f"={path}"  # a '=' of the path ends no scope
 
 
 def map_weights(
@@ -57,20 +62,21 @@ def map_weights(
 
     Args:
         weights: what an archive says of them.
-        files: `path` or `scope=path`.
+        files: `path` or `scope=path`; the weights are in those without a scope.
         check: sees each file (bytes, path, how errors call it) before it is read, and may raise.
         care: how the files are read, and whether the weights are compared with their checksums.
 
     Raises: ArchiveError for a file that cannot be read, and a weight that none has, that has another
         size, or is another one than its checksum says.
     """
-    indices = _read_all(files, check, care)
+    paths = _paths(files)
+    indices = [_read(path, check, care) for path in paths]
     found = tuple(
-        _aligned(_find(indices, name, size, files))
+        _aligned(_find(indices, name, size, paths))
         for name, size in zip(weights.names, weights.sizes, strict=True)
     )
     if care.copy or care.verify:
-        _compare(weights, found, files, optional=not care.verify)
+        _compare(weights, found, paths, optional=not care.verify)
     return found
 
 
@@ -94,24 +100,25 @@ def compare_weights(
 
     Raises: ArchiveError as `map_weights`.
     """
-    indices = _read_all(files, check, MAPPED)
+    paths = _paths(files)
+    indices = [_read(path, check, MAPPED) for path in paths]
     found = [
-        _find(indices, name, size, files)
+        _find(indices, name, size, paths)
         for name, size in zip(weights.names, weights.sizes, strict=True)
     ]
-    _compare(weights, found, files, optional=optional, compared=compared)
+    _compare(weights, found, paths, optional=optional, compared=compared)
 
 
 def _compare(
     weights: OutsideWeights,
     found: Sequence[Buffer],
-    files: Sequence[str],
+    paths: Sequence[str],
     *,
     optional: bool,
     compared: set[Compared] | None = None,
 ) -> None:
     """Refuse weights that are not those which an archive was written with."""
-    where = ", ".join(files)
+    where = ", ".join(paths)
     if weights.checksums is None:
         if optional:
             return
@@ -134,10 +141,16 @@ def _compare(
             )
 
 
-def _read_all(
-    files: Sequence[str], check: FileCheck | None, care: Care
-) -> Sequence[ParameterIndex]:
-    return [_read(spec.partition("=")[2] or spec, check, care) for spec in files]
+def _paths(files: Sequence[str]) -> Sequence[str]:
+    """The files without a scope.  Raises: ArchiveError where all have one."""
+    found = [scope_and_path(file) for file in files]
+    if not any(scope == "" for scope, _ in found):
+        raise ArchiveError(
+            f"no weights without a scope, got those of '{found[0][0]}'",
+            location=", ".join(files),
+            hint=f"leave the scope out: {found[0][1]}; a path with '=' in it is written ={files[0]}",
+        )
+    return [path for scope, path in found if scope == ""]
 
 
 def _read(path: str, check: FileCheck | None, care: Care) -> ParameterIndex:
@@ -155,9 +168,9 @@ def _read(path: str, check: FileCheck | None, care: Care) -> ParameterIndex:
 
 
 def _find(
-    indices: Sequence[ParameterIndex], name: str, size: int, files: Sequence[str]
+    indices: Sequence[ParameterIndex], name: str, size: int, paths: Sequence[str]
 ) -> memoryview:
-    where = ", ".join(files)
+    where = ", ".join(paths)
     index = next((one for one in indices if name in one.entries), None)
     if index is None:
         known = [entry for one in indices for entry in one.entries]

@@ -21,7 +21,7 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.base.text import did_you_mean
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
-from tilewright.formats.parameters import SplatEntry, read_parameters
+from tilewright.formats.parameters import SplatEntry, read_parameters, scope_and_path
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import held
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer, BufferUsage
@@ -62,9 +62,7 @@ def open_parameters(
     """
     scopes: dict[str, dict[str, Source]] = {}
     for spec in specs:
-        scope, equals, path = spec.partition("=")
-        if not equals:
-            scope, path = "", spec
+        scope, path = scope_and_path(spec)
         try:
             if is_stream(path):
                 raise ArchiveError(STREAM, location=path)
@@ -232,9 +230,11 @@ def _spans(
     if known is None:
         raise failure(
             StatusCode.NOT_FOUND,
-            f"no parameters of the scope '{scope}'",
+            f"no parameters of the scope '{scope}'"
+            if scope
+            else "no parameters without a scope",
             hint=did_you_mean(scope, list(scopes))
-            or f"give them: --parameters={scope}=file.irpa",
+            or f"give them: --parameters={scope and f'{scope}='}file.irpa",
         )
     count, rest = divmod(len(ranges), _SPAN.size)
     if rest or len(key_table) < count * _KEY.size:

@@ -10,7 +10,7 @@ import pytest
 
 from fakes import parameter_files
 from tilewright.base.errors import ArchiveError, DeviceError, UserError
-from tilewright.formats.parameters import SplatEntry
+from tilewright.formats.parameters import SplatEntry, scope_and_path
 from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.buffer import READ, BufferUsage, MemoryType
@@ -204,6 +204,22 @@ def test_files_of_a_scope_are_merged_and_the_first_wins(tmp_path: Path) -> None:
         "a": b"first",
         "b": b"third",
     }
+
+
+@pytest.mark.parametrize(
+    ("spec", "scope", "path"),
+    [
+        ("w.irpa", "", "w.irpa"),
+        ("model=w.irpa", "model", "w.irpa"),
+        ("model=/lr=0.1/w.irpa", "model", "/lr=0.1/w.irpa"),
+        ("/lr=0.1/w.irpa", "", "/lr=0.1/w.irpa"),
+        ("=lr=0.1/w.irpa", "", "lr=0.1/w.irpa"),
+    ],
+)
+def test_a_scope_ends_at_an_equals_sign_before_any_folder(
+    spec: str, scope: str, path: str
+) -> None:
+    assert scope_and_path(spec) == (scope, path)
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
