@@ -12,9 +12,12 @@ from tilewright.base.symbolic import Dim
 from tilewright.base.text import plural
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import (
+    assumed_equal,
+    assumed_inside,
+)
 from tilewright.compiler.frontends.stablehlo.call import element_dtype, sizes_in
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Token, Tuple
-from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.tree import (
     ComplexType,
     DialectType,
@@ -85,8 +88,18 @@ def _has_shape(e: NodeMaker, shape: Sequence[Dim], type_: Type) -> bool:
     sizes = sizes_in(type_)
     if len(sizes) != len(shape):
         return False
-    pairs = zip(sizes, shape, strict=True)
-    return all(own is None or assumed_equal(e, size, own) for own, size in pairs)
+    limits = bounds_of(type_) or (None,) * len(sizes)
+    for own, limit, size in zip(sizes, limits, shape, strict=True):
+        if own is not None and not assumed_equal(e, size, own):
+            return False
+        if limit is not None and not assumed_inside(e, size, limit):
+            return False
+    return True
+
+
+def bounds_of(type_: Type) -> tuple[int | None, ...]:
+    """The bounds that a type states; none where it has none."""
+    return type_.bounds if isinstance(type_, TensorType) else ()
 
 
 def is_complex(type_: Type) -> bool:

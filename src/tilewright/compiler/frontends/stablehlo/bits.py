@@ -18,11 +18,18 @@ from tilewright.compiler.frontends.kit.bit_units import cut, joined
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import assumed_equal
 from tilewright.compiler.frontends.stablehlo.call import (
     Call,
     element_dtype,
     part_of,
     real,
+)
+from tilewright.compiler.frontends.stablehlo.demands import (
+    elements,
+    kind_of,
+    pointwise,
+    takes,
 )
 from tilewright.compiler.frontends.stablehlo.elements import (
     bits_of,
@@ -30,7 +37,6 @@ from tilewright.compiler.frontends.stablehlo.elements import (
     stored_dtype,
 )
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of, shape_of
-from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.narrow import wrapped
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import (
@@ -244,8 +250,24 @@ def _in_range(e: NodeMaker, bits: Tensor, own: _Format, kept: _Format) -> Tensor
     return e.op("where", e.op("less_equal", exponent, lowest), sign, found)
 
 
+def _both_complex(call: Call) -> None:
+    """Complex numbers have the bits of complex numbers only."""
+    values = (*call.operation.operands, *call.operation.results)
+    kinds = {kind_of(_element_of(value.type)) == "c" for value in values}
+    if len(kinds) > 1:
+        raise ModelError(
+            "complex numbers have the bits of complex numbers only",
+            hint="take them apart first, with stablehlo.real and stablehlo.imag",
+        )
+
+
 ROWS: Final[tuple[Row, ...]] = (
-    row("bitcast_convert", _bitcast_convert, keeps=True),
-    row("reduce_precision", _reduce_precision, pointwise=True),
-    row("chlo.next_after", _next_after, pointwise=True),
+    row(
+        "bitcast_convert",
+        _bitcast_convert,
+        keeps=True,
+        demands=(takes(1), elements("bsufcqQ"), _both_complex),
+    ),
+    row("reduce_precision", _reduce_precision, pointwise=True, demands=pointwise(1, "fq")),
+    row("chlo.next_after", _next_after, pointwise=True, demands=pointwise(2, "f")),
 )

@@ -135,6 +135,12 @@ class Call:
         self.lift: Inline = services.lift
         self.read: set[str] = set()
 
+    def on(self, operands: Sequence[Held], operation: Operation | None = None) -> Call:
+        """The same call, or that of another operation, on other operands; what was asked for stays so."""
+        found = Call(operation or self.operation, operands, self.maker, self.services)
+        found.read |= self.read
+        return found
+
     # --- operands and results
 
     def tensor(self, index: int) -> Tensor:

@@ -12,7 +12,9 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.stablehlo.bits import ROWS as BITS
 from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.demands import SAME_SHAPE
 from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
+from tilewright.compiler.frontends.stablehlo.elementwise import condition_fits
 from tilewright.compiler.frontends.stablehlo.held import Held, dims_of, on_parts
 from tilewright.compiler.frontends.stablehlo.movement import broadcast_in
 from tilewright.compiler.frontends.stablehlo.row import Build, Result, Row, row
@@ -31,6 +33,7 @@ _OPERATIONS: Final = {
     "shift_right_logical": "stablehlo.shift_right_logical", "subtract": "stablehlo.subtract",
     "xor": "stablehlo.xor", "zeta": "chlo.zeta",
 }  # fmt: skip
+_ABOUT_SHAPES: Final = (SAME_SHAPE, condition_fits)
 _ROWS: Final = {entry.name: entry for entry in (*BITS, *ELEMENTWISE, *SPECIAL)}
 
 
@@ -62,7 +65,7 @@ def _broadcasting(entry: Row) -> Build:
         given = [dims_of(held) for held in call.operands]
         shape = _shape(given, axes)
         operands = [_broadcast(call, held, axes, shape) for held in call.operands]
-        inner = Call(call.operation, operands, call.maker, call.services)
+        inner = call.on(operands)
         found = entry.build(inner)
         call.read |= inner.read
         return found
@@ -75,6 +78,7 @@ def _of_parts(entry: Row) -> Row:
         f"chlo.broadcast_{entry.name.rpartition('.')[2]}",
         _broadcasting(entry),
         by_parts=entry.by_parts,
+        demands=[each for each in entry.demands if each not in _ABOUT_SHAPES],
     )
 
 

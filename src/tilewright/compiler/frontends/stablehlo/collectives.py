@@ -19,13 +19,23 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.attribute_demands import channel
 from tilewright.compiler.frontends.stablehlo.call import Call, integer_of, real
+from tilewright.compiler.frontends.stablehlo.demands import (
+    each_is_same,
+    each_kept,
+    takes_some,
+)
 from tilewright.compiler.frontends.stablehlo.held import (
     Held,
     Token,
     joined,
     on_parts,
     shape_of,
+)
+from tilewright.compiler.frontends.stablehlo.reduction import promoted
+from tilewright.compiler.frontends.stablehlo.region_demands import (
+    combined,
 )
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Dense, Symbol
@@ -138,7 +148,8 @@ def _reduced(call: Call, group: Group, count: int) -> list[Held]:
     brought = _met(call, group)
     found: list[Held] = []
     for index in range(count):
-        first, *rest = (brought[member][index] for member in group)
+        each = [brought[member][index] for member in group]
+        first, *rest = (promoted(call, [held], call.region(0))[0] for held in each)
         for other in rest:
             (first,) = call.lift(call.region(0), [first, other])
         found.append(first)
@@ -323,12 +334,28 @@ def _run_parallel(call: Call) -> list[Held]:
     return [held for process in works for held in found[process]]
 
 
+def _combines_each(call: Call) -> None:
+    """The region combines two elements of every operand, and its result has what it makes."""
+    each_result = [[value] for value in call.operation.results]
+    for value, result in zip(call.operation.operands, each_result, strict=False):
+        combined(call, 0, [value.type], result)
+    if len(each_result) != len(call.operation.operands):
+        raise ModelError(
+            f"has {len(each_result)} results, expected {len(call.operation.operands)}"
+        )
+
+
 ROWS: Final[tuple[Row, ...]] = (
-    row("all_gather", _all_gather, keeps=True),
-    row("all_reduce", _all_reduce),
-    row("all_to_all", _all_to_all, keeps=True),
+    row("all_gather", _all_gather, keeps=True, demands=(takes_some(), each_kept)),
+    row("all_reduce", _all_reduce, demands=(takes_some(1, 1), _combines_each)),
+    row("all_to_all", _all_to_all, keeps=True, demands=(takes_some(), each_kept)),
     row("collective_broadcast", _collective_broadcast, keeps=True),
-    row("collective_permute", _collective_permute, keeps=True),
+    row(
+        "collective_permute",
+        _collective_permute,
+        keeps=True,
+        demands=(takes_some(), each_is_same),
+    ),
     row("collective_reduce", _collective_reduce),
     row("cross-replica-sum", _cross_replica_sum),
     row("infeed", _infeed, keeps=True, ignores=("layout",)),
@@ -337,8 +364,8 @@ ROWS: Final[tuple[Row, ...]] = (
     row("interpreter.run_parallel", _run_parallel, keeps=True),
     row("outfeed", _outfeed, keeps=True),
     row("partition_id", _partition_id),
-    row("recv", _receive, keeps=True),
-    row("reduce_scatter", _reduce_scatter),
+    row("recv", _receive, keeps=True, demands=(channel,)),
+    row("reduce_scatter", _reduce_scatter, demands=(takes_some(1, 1), _combines_each)),
     row("replica_id", _replica_id),
-    row("send", _send, keeps=True),
+    row("send", _send, keeps=True, demands=(channel,)),
 )

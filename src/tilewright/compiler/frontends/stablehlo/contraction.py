@@ -13,9 +13,21 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import assumed_equal
+from tilewright.compiler.frontends.stablehlo.attribute_demands import (
+    known_fields,
+    precision,
+)
 from tilewright.compiler.frontends.stablehlo.call import Call, listed, real
+from tilewright.compiler.frontends.stablehlo.demands import (
+    one_element,
+    takes,
+)
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
-from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
+from tilewright.compiler.frontends.stablehlo.quantized_demands import (
+    factors_fit,
+    zero_points_are_zero,
+)
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.ops.shapes import element_count
 
@@ -23,7 +35,7 @@ Dimensions = tuple[tuple[int, ...], ...]
 """The batching dimensions of an operand, and its contracting ones."""
 
 # How exact an accelerator shall be; ours are as exact as the type.
-_PRECISION: Final = ("precision_config", "algorithm")
+_PRECISION: Final = ("algorithm",)
 
 
 def product(e: NodeMaker, a: Tensor, b: Tensor, dtype: dtypes.DType) -> Tensor:
@@ -31,8 +43,15 @@ def product(e: NodeMaker, a: Tensor, b: Tensor, dtype: dtypes.DType) -> Tensor:
     if dtype.is_bool:
         counted = product(e, e.cast(a, dtypes.i32), e.cast(b, dtypes.i32), dtypes.i32)
         return e.op("not_equal", counted, e.scalar(0, dtypes.i32))
-    wide = [x if x.dtype is dtype else e.cast(x, dtype) for x in (a, b)]
-    return e.op("matmul", *wide)
+    own = summed_in(dtype, a, b)
+    wide = [x if x.dtype is own else e.cast(x, own) for x in (a, b)]
+    return e.cast(e.op("matmul", *wide), dtype)
+
+
+def summed_in(dtype: dtypes.DType, *factors: Tensor) -> dtypes.DType:
+    """What products of these are summed in, to be rounded once: floats that are wider than the result, or its type."""
+    wider = [x.dtype for x in factors if x.dtype.is_float and x.dtype.bits > dtype.bits]
+    return max(wider, key=lambda own: own.bits) if wider and dtype.is_float else dtype
 
 
 def _ordered(
@@ -106,6 +125,22 @@ def _dot(call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("dot", _dot, ignores=("precision_config", "precision")),
-    row("dot_general", _dot_general, ignores=_PRECISION),
+    row(
+        "dot",
+        _dot,
+        ignores=("precision",),
+        demands=(takes(2), one_element(0, 1, results=False), precision),
+    ),
+    row(
+        "dot_general",
+        _dot_general,
+        ignores=_PRECISION,
+        demands=(
+            takes(2),
+            known_fields("dot_dimension_numbers"),
+            factors_fit,
+            zero_points_are_zero,
+            precision,
+        ),
+    ),
 )

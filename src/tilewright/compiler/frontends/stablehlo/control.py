@@ -20,6 +20,7 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.agreement import agree
 from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.demands import each_is_same
 from tilewright.compiler.frontends.stablehlo.held import (
     Held,
     Token,
@@ -215,7 +216,7 @@ ROWS: Final[tuple[Row, ...]] = (
     row("create_token", _token, keeps=True),
     row("get_tuple_element", _element, keeps=True),
     row("if", _if, keeps=True),
-    row("optimization_barrier", _barrier, keeps=True),
+    row("optimization_barrier", _barrier, keeps=True, demands=(each_is_same,)),
     row("tuple", _tuple, keeps=True),
-    row("while", _while, keeps=True),
+    row("while", _while, keeps=True, demands=(each_is_same,)),
 )

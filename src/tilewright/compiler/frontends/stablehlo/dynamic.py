@@ -18,20 +18,41 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.computed import whole
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.call import Call
-from tilewright.compiler.frontends.stablehlo.held import Held
-from tilewright.compiler.frontends.stablehlo.indexing import gather
-from tilewright.compiler.frontends.stablehlo.movement import (
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import (
     assumed_equal,
     assumed_inside,
+)
+from tilewright.compiler.frontends.stablehlo.attribute_demands import (
+    hints_fit,
+    precision,
+    window,
+)
+from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.demands import (
+    ANY,
+    elements,
+    gives,
+    keeps,
+    rank,
+    takes,
+)
+from tilewright.compiler.frontends.stablehlo.held import Held
+from tilewright.compiler.frontends.stablehlo.index_demands import (
+    GATHERED,
+)
+from tilewright.compiler.frontends.stablehlo.indexing import gather
+from tilewright.compiler.frontends.stablehlo.movement import (
     broadcast_in,
     checked_pad,
     iota,
     sliced,
 )
+from tilewright.compiler.frontends.stablehlo.quantized_demands import (
+    axis_is_broadcast,
+    kernel_fits,
+)
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.windows import convolution
-from tilewright.compiler.ops.shapes import element_count
 
 _EXPANDING: Final = ("known_expanding_dimensions", "known_nonexpanding_dimensions")
 
@@ -125,7 +146,7 @@ def _set_dimension_size(call: Call) -> Tensor:
     if not 0 <= axis < x.rank:
         raise ModelError(f"dimension {axis} does not fit {x.type}")
     given, bound = call.tensor(1), x.shape[axis]
-    if element_count(given.shape) != 1:
+    if given.rank:
         raise ModelError(f"the size is {given.type}, expected one number")
     if e.contents(given) is None and call.stated()[axis] is None:
         high = bound if isinstance(bound, int) else None
@@ -147,12 +168,12 @@ def _set_dimension_size(call: Call) -> Tensor:
 
 ROWS: Final[tuple[Row, ...]] = (
     row("dynamic_broadcast_in_dim", _dynamic_broadcast_in_dim, by_parts=True, keeps=True,
-        ignores=_EXPANDING),
-    row("dynamic_conv", _dynamic_conv, ignores=("precision_config",)),
-    row("dynamic_gather", _dynamic_gather, keeps=True),
-    row("dynamic_iota", _dynamic_iota),
-    row("dynamic_pad", _dynamic_pad, by_parts=True, keeps=True),
-    row("dynamic_reshape", _dynamic_reshape, by_parts=True, keeps=True),
-    row("real_dynamic_slice", _real_dynamic_slice, by_parts=True, keeps=True),
-    row("set_dimension_size", _set_dimension_size, by_parts=True, keeps=True),
+        ignores=_EXPANDING, demands=(takes(2), keeps(0, turns=True), elements("su", 1), rank(1, 1), axis_is_broadcast, hints_fit)),
+    row("dynamic_conv", _dynamic_conv, demands=(takes(3), elements("su", 2), rank(2, 2), kernel_fits, window, precision)),
+    row("dynamic_gather", _dynamic_gather, keeps=True, demands=(takes(3), elements(ANY, 0), elements("su", 1, 2), keeps(0), *GATHERED)),
+    row("dynamic_iota", _dynamic_iota, demands=(takes(1), elements("su"), gives("sufcq"), rank(1, 0))),
+    row("dynamic_pad", _dynamic_pad, by_parts=True, keeps=True, demands=(takes(5), elements(ANY, 0, 1), keeps(0, 1), rank(0, 1), elements("su", 2, 3, 4), rank(1, 2, 3, 4))),
+    row("dynamic_reshape", _dynamic_reshape, by_parts=True, keeps=True, demands=(takes(2), keeps(0, turns=True), elements("su", 1), rank(1, 1))),
+    row("real_dynamic_slice", _real_dynamic_slice, by_parts=True, keeps=True, demands=(takes(4), elements(ANY, 0), keeps(0), elements("su", 1, 2, 3), rank(1, 1, 2, 3))),
+    row("set_dimension_size", _set_dimension_size, by_parts=True, keeps=True, demands=(takes(2), keeps(0), elements("s", 1))),
 )  # fmt: skip

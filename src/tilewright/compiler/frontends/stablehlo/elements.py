@@ -83,3 +83,11 @@ def bits_of(element: Element) -> int:
         return bits_of(element.storage)
     digits = re.search(r"\d+", element.name)
     return 64 if element.name == "index" else int(digits[0]) if digits else 0
+
+
+def whole_range(storage: ScalarType) -> tuple[int, int]:
+    """The least and the largest integer of a type of integers."""
+    bits = bits_of(storage)
+    if storage.name.startswith("u"):
+        return 0, (1 << bits) - 1
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1

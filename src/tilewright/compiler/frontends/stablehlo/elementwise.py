@@ -33,8 +33,26 @@ from tilewright.compiler.frontends.kit.wide import (
     exp_minus_one,
     log_plus_one,
 )
+from tilewright.compiler.frontends.stablehlo.attribute_demands import (
+    accuracy,
+)
 from tilewright.compiler.frontends.stablehlo.bits import total_order
 from tilewright.compiler.frontends.stablehlo.call import Call, Comparison, real
+from tilewright.compiler.frontends.stablehlo.demands import (
+    ANY,
+    SAME_SHAPE,
+    elements,
+    gives,
+    kind_of,
+    of_parts,
+    one_element,
+    one_shape,
+    part,
+    pointwise,
+    predicate,
+    takes,
+    tensor_of,
+)
 from tilewright.compiler.frontends.stablehlo.elements import bits_of
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
 from tilewright.compiler.frontends.stablehlo.literal_values import held_of
@@ -47,10 +65,11 @@ from tilewright.compiler.frontends.stablehlo.numbers import (
     widely,
     zero_where,
 )
+from tilewright.compiler.frontends.stablehlo.quantized_demands import (
+    axes_agree,
+)
 from tilewright.compiler.frontends.stablehlo.row import Build, Result, Row, row
 from tilewright.compiler.frontends.stablehlo.tree import ComplexType, Dense, TensorType
-
-_ACCURACY: Final = ("result_accuracy",)
 
 
 def _constant(call: Call) -> Held:
@@ -450,47 +469,77 @@ _BINARY: Final[dict[str, tuple[str, str]]] = {
     "xor": ("bitwise_xor", "logical_xor"),
 }
 
+
+def _clamp_shapes(call: Call) -> None:
+    """A limit is one number or has the shape of the operand."""
+    for place in (0, 2):
+        limit = tensor_of(call.operation.operands[place].type, f"operand {place}")
+        one_shape(1, *([] if limit.shape == () else [place]))(call)
+
+
+def condition_fits(call: Call) -> None:
+    """A condition is one truth value or has the shape of what it chooses from."""
+    condition = tensor_of(call.operation.operands[0].type, "operand 0")
+    one_shape(*([] if condition.shape == () else [0]), 1, 2)(call)
+
+
+_ORDERS: Final = {
+    "b": ("UNSIGNED",), "s": ("SIGNED",), "u": ("UNSIGNED",), "f": ("FLOAT", "TOTALORDER"), "c": ("FLOAT",),
+    "q": ("SIGNED", "UNSIGNED", "FLOAT", "TOTALORDER"),
+}  # fmt: skip
+
+
+def _order_fits(call: Call) -> None:
+    """The order that is compared by, if it is stated, is one of the elements."""
+    element = tensor_of(call.operation.operands[0].type, "operand 0").element
+    stated, fitting = call.keyword("compare_type"), _ORDERS[kind_of(element)]
+    if stated not in ("", "NOTYPE", *fitting):
+        raise ModelError(
+            f"compare_type is {stated} for {element}, expected {' or '.join(fitting)}"
+        )
+
+
 ROWS: Final[tuple[Row, ...]] = (
-    *(row(name, _unary(op), pointwise=True) for name, op in _UNARY.items()),
-    *(row(name, _in_f64(op), pointwise=True, ignores=_ACCURACY) for name, op in _FUNCTIONS.items()),
-    *(row(name, _of_complex(op, _unary(op)), pointwise=True, ignores=_ACCURACY) for name, op in _OWN.items()),
-    *(row(name, _binary(*ops), pointwise=True) for name, ops in _BINARY.items()),
-    row("maximum", _extreme("max", "logical_or"), pointwise=True),
-    row("minimum", _extreme("min", "logical_and"), pointwise=True),
-    row("abs", _abs, pointwise=True),
-    row("add", _binary("add", "logical_or"), by_parts=True, pointwise=True),
-    row("atan2", _atan2, pointwise=True),
-    row("cbrt", _of_complex("cbrt", _cube_root), pointwise=True, ignores=_ACCURACY),
-    row("clamp", _clamp, pointwise=True),
-    row("compare", _compare, pointwise=True),
-    row("chlo.conj", _conjugate, pointwise=True),
-    row("chlo.constant", _constant, pointwise=True, keeps=True),
-    row("chlo.is_inf", lambda c: c.maker.op("is_inf", c.tensor(0)), pointwise=True),
-    row("chlo.is_neg_inf", _is_infinity(-np.inf), pointwise=True),
-    row("chlo.is_pos_inf", _is_infinity(np.inf), pointwise=True),
-    row("chlo.mulhi", _high_half, pointwise=True),
-    row("chlo.square", _square, pointwise=True),
-    row("complex", _complex, pointwise=True),
-    row("constant", _constant, pointwise=True, keeps=True),
-    row("convert", _convert, pointwise=True),
-    row("count_leading_zeros", _leading_zeros, pointwise=True),
-    row("divide", _divide, pointwise=True),
-    row("exponential_minus_one", _of_complex("exponential_minus_one", _corrected(exp_minus_one)), pointwise=True, ignores=_ACCURACY),
-    row("imag", _imaginary, pointwise=True),
-    row("is_finite", _is_finite, pointwise=True),
-    row("log_plus_one", _of_complex("log_plus_one", _corrected(log_plus_one)), pointwise=True, ignores=_ACCURACY),
-    row("multiply", _multiply, pointwise=True),
-    row("negate", _negate, by_parts=True, pointwise=True),
-    row("not", _not, pointwise=True),
-    row("popcnt", lambda c: count_bits(c.maker, _own_bits(c)), pointwise=True),
-    row("power", _power, pointwise=True),
-    row("real", _real, pointwise=True),
-    row("remainder", _remainder, pointwise=True),
-    row("round_nearest_afz", _away_from_zero, pointwise=True),
-    row("sign", _of_complex("sign", _unary("sign")), pointwise=True),
-    row("select", _select_any, pointwise=True),
-    row("shift_left", _shift("shift_left"), pointwise=True),
-    row("shift_right_arithmetic", _shift("arithmetic"), pointwise=True),
-    row("shift_right_logical", _shift("shift_right"), pointwise=True),
-    row("subtract", _binary("sub"), by_parts=True, pointwise=True),
+    *(row(name, _unary(op), pointwise=True, demands=pointwise(1, "fq")) for name, op in _UNARY.items()),
+    *(row(name, _in_f64(op), pointwise=True, demands=(*pointwise(1, "fcq"), accuracy)) for name, op in _FUNCTIONS.items()),
+    *(row(name, _of_complex(op, _unary(op)), pointwise=True, demands=(*pointwise(1, "fcq"), accuracy)) for name, op in _OWN.items()),
+    *(row(name, _binary(*ops), pointwise=True, demands=pointwise(2, "bsu")) for name, ops in _BINARY.items()),
+    row("maximum", _extreme("max", "logical_or"), pointwise=True, demands=pointwise(2, ANY)),
+    row("minimum", _extreme("min", "logical_and"), pointwise=True, demands=pointwise(2, ANY)),
+    row("abs", _abs, pointwise=True, demands=(takes(1), elements("sfcq"), SAME_SHAPE, part)),
+    row("add", _binary("add", "logical_or"), by_parts=True, pointwise=True, demands=(*pointwise(2, "bsufcqQ"), axes_agree)),
+    row("atan2", _atan2, pointwise=True, demands=pointwise(2, "fcq")),
+    row("cbrt", _of_complex("cbrt", _cube_root), pointwise=True, demands=(*pointwise(1, "fcq"), accuracy)),
+    row("clamp", _clamp, pointwise=True, demands=(takes(3), elements(ANY), one_element(), _clamp_shapes)),
+    row("compare", _compare, pointwise=True, demands=(*predicate(2, ANY), _order_fits)),
+    row("chlo.conj", _conjugate, pointwise=True, demands=pointwise(1, "fc")),
+    row("chlo.constant", _constant, pointwise=True, keeps=True, demands=(takes(0),)),
+    row("chlo.is_inf", lambda c: c.maker.op("is_inf", c.tensor(0)), pointwise=True, demands=predicate(1, "f")),
+    row("chlo.is_neg_inf", _is_infinity(-np.inf), pointwise=True, demands=predicate(1, "f")),
+    row("chlo.is_pos_inf", _is_infinity(np.inf), pointwise=True, demands=predicate(1, "f")),
+    row("chlo.mulhi", _high_half, pointwise=True, demands=pointwise(2, "su")),
+    row("chlo.square", _square, pointwise=True, demands=pointwise(1, "sufc")),
+    row("complex", _complex, pointwise=True, demands=(takes(2), elements("f"), one_element(0, 1, results=False), SAME_SHAPE, of_parts(joined=True))),
+    row("constant", _constant, pointwise=True, keeps=True, demands=(takes(0),)),
+    row("convert", _convert, pointwise=True, demands=(takes(1), elements("bsufc"), gives("bsufc"), SAME_SHAPE)),
+    row("count_leading_zeros", _leading_zeros, pointwise=True, demands=pointwise(1, "su")),
+    row("divide", _divide, pointwise=True, demands=pointwise(2, "sufcq")),
+    row("exponential_minus_one", _of_complex("exponential_minus_one", _corrected(exp_minus_one)), pointwise=True, demands=(*pointwise(1, "fcq"), accuracy)),
+    row("imag", _imaginary, pointwise=True, demands=(takes(1), elements("fc"), SAME_SHAPE, part)),
+    row("is_finite", _is_finite, pointwise=True, demands=predicate(1, "fq")),
+    row("log_plus_one", _of_complex("log_plus_one", _corrected(log_plus_one)), pointwise=True, demands=(*pointwise(1, "fcq"), accuracy)),
+    row("multiply", _multiply, pointwise=True, demands=pointwise(2, ANY)),
+    row("negate", _negate, by_parts=True, pointwise=True, demands=pointwise(1, "sufcq")),
+    row("not", _not, pointwise=True, demands=pointwise(1, "bsu")),
+    row("popcnt", lambda c: count_bits(c.maker, _own_bits(c)), pointwise=True, demands=pointwise(1, "su")),
+    row("power", _power, pointwise=True, demands=pointwise(2, "sufcq")),
+    row("real", _real, pointwise=True, demands=(takes(1), elements("fc"), SAME_SHAPE, part)),
+    row("remainder", _remainder, pointwise=True, demands=pointwise(2, "sufcq")),
+    row("round_nearest_afz", _away_from_zero, pointwise=True, demands=pointwise(1, "fq")),
+    row("sign", _of_complex("sign", _unary("sign")), pointwise=True, demands=pointwise(1, "sfcq")),
+    row("select", _select_any, pointwise=True, demands=(takes(3), elements("b", 0), elements(ANY, 1, 2), one_element(1, 2), condition_fits)),
+    row("shift_left", _shift("shift_left"), pointwise=True, demands=pointwise(2, "su")),
+    row("shift_right_arithmetic", _shift("arithmetic"), pointwise=True, demands=pointwise(2, "su")),
+    row("shift_right_logical", _shift("shift_right"), pointwise=True, demands=pointwise(2, "su")),
+    row("subtract", _binary("sub"), by_parts=True, pointwise=True, demands=pointwise(2, "sufcq")),
 )  # fmt: skip

@@ -40,6 +40,7 @@ class Unknown:
 
 __all__ = [
     "Complex", "Held", "Token", "Tuple", "Unknown", "dims_of", "flattened", "joined", "on_parts",
+    "part_of_value",
     "restored", "shape_of",
 ]  # fmt: skip
 
@@ -121,3 +122,8 @@ def shape_of(held: Held) -> tuple[int, ...]:
             f"sizes that a call decides are not supported here, as in [{listed}]"
         )
     return sizes
+
+
+def part_of_value(held: Held, name: str) -> Held:
+    """One part of a complex tensor; what is real stays (indices, sizes)."""
+    return getattr(held, name) if isinstance(held, Complex) else held

@@ -43,6 +43,7 @@ from tilewright.compiler.frontends.stablehlo.held import (
     Token,
     Tuple,
     Unknown,
+    part_of_value,
 )
 from tilewright.compiler.frontends.stablehlo.narrow import settled
 from tilewright.compiler.frontends.stablehlo.quantized import (
@@ -51,6 +52,7 @@ from tilewright.compiler.frontends.stablehlo.quantized import (
     expressed,
     quantize,
 )
+from tilewright.compiler.frontends.stablehlo.region_demands import RETURNS
 from tilewright.compiler.frontends.stablehlo.requests import CheckRequest, find_request
 from tilewright.compiler.frontends.stablehlo.row import Row
 from tilewright.compiler.frontends.stablehlo.stand_ins import TOKEN, stand_in
@@ -81,7 +83,6 @@ _MAX_TRIED: Final = 1 << 14
 """An attempt imports no more operations: most of them may be computed at once and leave no node."""
 _MAX_WASTED: Final = 256
 """What a call knows of its operands may make a difference, but after so many operations for nothing none is tried again."""
-_TERMINATORS: Final = ("func.return", "return", "stablehlo.return")
 # A composite is what the function of its decomposition computes.
 _CALLS: Final = {
     "call": "callee",
@@ -286,11 +287,19 @@ class Importer:
 
     def _block(self, block: Block) -> list[Held | Unknown]:
         """Import the operations of a block in place.  Returns: what its last one returns."""
-        for operation in block.operations:
-            if operation.name in _TERMINATORS:
+        for index, operation in enumerate(block.operations, 1):
+            if operation.name in RETURNS:
+                for behind in block.operations[index : index + 1]:
+                    self._note_unreachable(operation, behind)
                 return [self._scope.find(value) for value in operation.operands]
             self._operation(operation)
         return []
+
+    def _note_unreachable(self, leave: Operation, behind: Operation) -> None:
+        """Note that something stands behind the end of a block."""
+        text = f"stands behind '{leave.name}', which ends the block"
+        node, hint = f"{behind.name} at {behind.place}", "move it before, or remove it"
+        self.problems.append(Problem(behind.name, node, text, hint))
 
     def _region(self, region: Region, given: Sequence[Held]) -> list[Held]:
         """Import a region in place; its operations see the values around it."""
@@ -534,31 +543,31 @@ class Importer:
     def _by_row(
         self, entry: Row, operation: Operation, operands: Sequence[Held]
     ) -> list[Held]:
+        call = self._call(operation, operands)
+        for demand in entry.demands:
+            demand(call)
         if entry.by_parts and any(isinstance(held, Complex) for held in operands):
             real_parts, imaginary_parts = (
-                self._built(entry, operation, [_part(held, name) for held in operands])
+                self._built(entry, call.on([part_of_value(h, name) for h in operands]))
                 for name in ("real", "imaginary")
             )
             return [
                 Complex(real(x), real(y))
                 for x, y in zip(real_parts, imaginary_parts, strict=True)
             ]
-        return self._built(entry, operation, operands)
+        return self._built(entry, call)
 
-    def _built(
-        self, entry: Row, operation: Operation, operands: Sequence[Held]
-    ) -> list[Held]:
+    def _built(self, entry: Row, call: Call) -> list[Held]:
         if self._lifted and not entry.pointwise:
             raise UnsupportedError(
                 "a region on numbers has an operation that moves elements"
             )
+        operation, e = call.operation, self.maker
         quantized = not entry.keeps and computes_quantized(operation)
-        wanted, e = operation, self.maker
         if quantized:
-            pairs = zip(operands, operation.operands, strict=True)
+            pairs = zip(call.operands, operation.operands, strict=True)
             operands = [dequantize(e, held, value.type) for held, value in pairs]
-            wanted = expressed(operation)
-        call = self._call(wanted, operands)
+            call = call.on(operands, expressed(operation))
         result = entry.build(call)
         unread = [
             name
@@ -586,8 +595,3 @@ def _entries(module: Module) -> list[tuple[Function, Block]]:
     if len(functions) > 1 and not alone:
         return []
     return [(f, f.body) for f in functions if f.body is not None]
-
-
-def _part(held: Held, name: str) -> Held:
-    """One part of a complex tensor; what is real stays (indices, sizes)."""
-    return getattr(held, name) if isinstance(held, Complex) else held

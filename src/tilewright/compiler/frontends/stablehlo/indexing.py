@@ -19,9 +19,22 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import assumed_inside
 from tilewright.compiler.frontends.stablehlo.call import Call, integer_of, listed, real
+from tilewright.compiler.frontends.stablehlo.demands import (
+    ANY,
+    elements,
+    integer_numbers,
+    keeps,
+    one_shape,
+    takes,
+    takes_some,
+)
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
-from tilewright.compiler.frontends.stablehlo.movement import assumed_inside
+from tilewright.compiler.frontends.stablehlo.index_demands import (
+    GATHERED,
+    starts_along_all,
+)
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Attributes
 from tilewright.compiler.ops.shapes import element_count
@@ -320,7 +333,35 @@ def _selected(e: NodeMaker, x: Tensor, update: Tensor, starts: Sequence[Tensor])
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("dynamic_slice", _dynamic_slice, keeps=True),
-    row("dynamic_update_slice", _dynamic_update_slice, keeps=True),
-    row("gather", _gather, keeps=True),
+    row(
+        "dynamic_slice",
+        _dynamic_slice,
+        keeps=True,
+        demands=(
+            takes_some(),
+            elements(ANY, 0),
+            keeps(0),
+            integer_numbers(1),
+            starts_along_all(1),
+        ),
+    ),
+    row(
+        "dynamic_update_slice",
+        _dynamic_update_slice,
+        keeps=True,
+        demands=(
+            takes_some(2),
+            elements(ANY, 0),
+            keeps(0, 1),
+            one_shape(0),
+            integer_numbers(2),
+            starts_along_all(2),
+        ),
+    ),
+    row(
+        "gather",
+        _gather,
+        keeps=True,
+        demands=(takes(2), elements(ANY, 0), elements("su", 1), keeps(0), *GATHERED),
+    ),
 )

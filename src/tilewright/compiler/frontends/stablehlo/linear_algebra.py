@@ -15,7 +15,14 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.complex_functions import divide
 from tilewright.compiler.frontends.kit.complex_pairs import Pair
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import assumed_equal
 from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.demands import (
+    elements,
+    one_element,
+    pointwise,
+    takes,
+)
 from tilewright.compiler.frontends.stablehlo.elementwise import product_of
 from tilewright.compiler.frontends.stablehlo.held import (
     Complex,
@@ -24,7 +31,6 @@ from tilewright.compiler.frontends.stablehlo.held import (
     joined,
     on_parts,
 )
-from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.numbers import widely
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
@@ -209,6 +215,10 @@ def _root(e: NodeMaker, held: Held) -> Held:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("cholesky", _cholesky),
-    row("triangular_solve", _triangular_solve),
+    row("cholesky", _cholesky, demands=pointwise(1, "fcq")),
+    row(
+        "triangular_solve",
+        _triangular_solve,
+        demands=(takes(2), elements("fcq"), one_element()),
+    ),
 )

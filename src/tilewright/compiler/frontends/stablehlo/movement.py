@@ -9,14 +9,33 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.errors import ModelError
-from tilewright.base.symbolic import Dim, bounds, ceildiv, maximum, minimum
+from tilewright.base.symbolic import Dim, ceildiv, maximum, minimum
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import (
+    assumed_equal,
+    assumed_inside,
+)
 from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.demands import (
+    ANY,
+    SAME_SHAPE,
+    axes,
+    elements,
+    gives,
+    keeps,
+    rank,
+    takes,
+    takes_some,
+)
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of, shape_of
+from tilewright.compiler.frontends.stablehlo.quantized_demands import (
+    axis_is_broadcast,
+    axis_is_moved,
+    axis_is_reshaped,
+)
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import ComplexType, TensorType
-from tilewright.formats.plan.size_relations import at_least
 
 
 def sizes_of(x: Tensor) -> tuple[int, ...]:
@@ -57,25 +76,6 @@ def broadcast_in(
         # As long as the result, unless it is repeated: they are one size from here on.
         wide[axes[axis]] = 1 if sizes[axis] == 1 else shape[axes[axis]]
     return e.broadcast_to(e.reshape(placed, wide), shape)
-
-
-def assumed_equal(e: NodeMaker, left: Dim, right: Dim) -> bool:
-    """Whether two sizes are equal; where a call decides, that is what it must give."""
-    if isinstance(left, int) and isinstance(right, int):
-        return left == right
-    e.assume(left, right)
-    return True
-
-
-def assumed_inside(e: NodeMaker, limit: Dim, size: Dim) -> bool:
-    """Whether a limit is at most a size; where a call decides, that is what it must give."""
-    room = bounds(size - limit)
-    if room[0] is not None and room[0] >= 0:
-        return True
-    if room[1] is not None and room[1] < 0:
-        return False
-    e.assume(*at_least(size, limit))
-    return True
 
 
 def _broadcast_in_dim(call: Call) -> Tensor:
@@ -175,7 +175,12 @@ def _pad(call: Call) -> Tensor:
 
 
 def _concatenate(call: Call) -> Tensor:
-    return call.maker.concat(call.tensors(), call.integer("dimension"))
+    axis, first = call.integer("dimension"), call.tensor(0)
+    if not 0 <= axis < first.rank:
+        raise ModelError(
+            f"dimension {axis} does not fit {first.type}, expected 0 to {first.rank - 1}"
+        )
+    return call.maker.concat(call.tensors(), axis)
 
 
 def reverse(e: NodeMaker, x: Tensor, axis: int) -> Tensor:
@@ -221,13 +226,55 @@ def _get_dimension_size(call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("broadcast_in_dim", _broadcast_in_dim, by_parts=True, keeps=True),
-    row("concatenate", _concatenate, by_parts=True, keeps=True),
-    row("get_dimension_size", _get_dimension_size),
-    row("iota", _iota),
-    row("pad", _pad, by_parts=True, keeps=True),
-    row("reshape", _reshape, by_parts=True, keeps=True),
-    row("reverse", _reverse, by_parts=True, keeps=True),
-    row("slice", _slice, by_parts=True, keeps=True),
-    row("transpose", _transpose, by_parts=True, keeps=True),
+    row(
+        "broadcast_in_dim",
+        _broadcast_in_dim,
+        by_parts=True,
+        keeps=True,
+        demands=(takes(1), keeps(turns=True), axis_is_broadcast),
+    ),
+    row(
+        "concatenate",
+        _concatenate,
+        by_parts=True,
+        keeps=True,
+        demands=(takes_some(), elements(ANY), keeps()),
+    ),
+    row("get_dimension_size", _get_dimension_size, demands=(takes(1), gives("s"))),
+    row("iota", _iota, demands=(takes(0), gives("sufcq"))),
+    row(
+        "pad",
+        _pad,
+        by_parts=True,
+        keeps=True,
+        demands=(takes(2), elements(ANY), keeps(), rank(0, 1)),
+    ),
+    row(
+        "reshape",
+        _reshape,
+        by_parts=True,
+        keeps=True,
+        demands=(takes(1), keeps(turns=True), axis_is_reshaped),
+    ),
+    row(
+        "reverse",
+        _reverse,
+        by_parts=True,
+        keeps=True,
+        demands=(takes(1), elements(ANY), keeps(), SAME_SHAPE, axes("dimensions")),
+    ),
+    row(
+        "slice",
+        _slice,
+        by_parts=True,
+        keeps=True,
+        demands=(takes(1), elements(ANY), keeps()),
+    ),
+    row(
+        "transpose",
+        _transpose,
+        by_parts=True,
+        keeps=True,
+        demands=(takes(1), keeps(turns=True), axis_is_moved),
+    ),
 )

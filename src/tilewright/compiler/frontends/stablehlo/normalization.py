@@ -15,6 +15,15 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import Wide
 from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.demands import (
+    ANY,
+    elements,
+    keeps,
+    one_element,
+    one_shape,
+    rank,
+    takes,
+)
 from tilewright.compiler.frontends.stablehlo.held import Held, dims_of, on_parts
 from tilewright.compiler.frontends.stablehlo.indexing import indices_of
 from tilewright.compiler.frontends.stablehlo.movement import broadcast_in, sizes_of
@@ -132,9 +141,38 @@ def _broadcast(call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("batch_norm_grad", _gradient),
-    row("batch_norm_inference", _inference),
-    row("batch_norm_training", _training),
-    row("broadcast", _broadcast, by_parts=True, keeps=True),
-    row("torch_index_select", _index_select, keeps=True),
+    row(
+        "batch_norm_grad",
+        _gradient,
+        demands=(
+            takes(5, 3),
+            elements("fq"),
+            one_element(),
+            rank(1, 1, 2, 3),
+            one_shape(0, 4, results=False),
+        ),
+    ),
+    row(
+        "batch_norm_inference",
+        _inference,
+        demands=(takes(5), elements("fq"), one_element(), rank(1, 1, 2, 3, 4)),
+    ),
+    row(
+        "batch_norm_training",
+        _training,
+        demands=(takes(3, 3), elements("fq"), one_element(), rank(1, 1, 2)),
+    ),
+    row(
+        "broadcast",
+        _broadcast,
+        by_parts=True,
+        keeps=True,
+        demands=(takes(1), elements(ANY), keeps()),
+    ),
+    row(
+        "torch_index_select",
+        _index_select,
+        keeps=True,
+        demands=(takes(2), keeps(0), elements("su", 1)),
+    ),
 )

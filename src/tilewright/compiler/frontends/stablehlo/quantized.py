@@ -22,8 +22,17 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, element_dtype, real
-from tilewright.compiler.frontends.stablehlo.elements import bits_of
+from tilewright.compiler.frontends.stablehlo.demands import (
+    SAME_SHAPE,
+    elements,
+    gives,
+    takes,
+)
+from tilewright.compiler.frontends.stablehlo.elements import numpy_of, whole_range
 from tilewright.compiler.frontends.stablehlo.held import Held
+from tilewright.compiler.frontends.stablehlo.quantized_demands import (
+    numbers_fit,
+)
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import (
     Operation,
@@ -92,25 +101,28 @@ def limits_of(type_: QuantizedType) -> tuple[int, int]:
     """The least and the largest integer of a type."""
     if type_.limits is not None:
         return type_.limits
-    bits = bits_of(type_.storage)
-    if type_.storage.name.startswith("u"):
-        return 0, (1 << bits) - 1
-    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    return whole_range(type_.storage)
 
 
-def _check(type_: QuantizedType, rank: int) -> None:
+def _check(type_: QuantizedType, shape: Sequence[Dim]) -> None:
     """Raise ModelError for what the constraints of quantized types rule out."""
-    low, high = limits_of(type_)
+    rank, (low, high) = len(shape), limits_of(type_)
     least, largest = limits_of(replace(type_, limits=None))
     if type_.axis is None and not type_.blocks and len(type_.scales) != 1:
         raise ModelError(f"{type_} has {len(type_.scales)} scales and no axis")
     if type_.axis is not None and not 0 <= type_.axis < rank:
         raise ModelError(f"axis {type_.axis} of {type_} does not fit {rank} dimensions")
+    slices = None if type_.axis is None else shape[type_.axis]
+    if isinstance(slices, int) and slices != len(type_.scales):
+        raise ModelError(f"{type_} has {len(type_.scales)} scales for {slices} slices")
     if not least <= low < high <= largest:
         raise ModelError(f"{low} to {high} are no limits of {type_.storage}")
     for scale in type_.scales:
-        if not (scale > 0 and math.isfinite(scale)):
-            raise ModelError(f"a scale of {type_} is {scale}, expected a positive number")
+        stored = float(np.asarray(scale).astype(numpy_of(type_.expressed) or np.float64))
+        if not (scale > 0 and 0 < stored < math.inf):
+            raise ModelError(
+                f"a scale of {type_} is {scale}, expected a positive {type_.expressed}"
+            )
     for zero in type_.zero_points:
         if not low <= zero <= high:
             raise ModelError(f"a zero point of {type_} is {zero}, expected {low} to {high}")
@@ -133,7 +145,7 @@ def _parameters(
     e: NodeMaker, type_: QuantizedType, shape: Sequence[Dim]
 ) -> tuple[Tensor, Tensor]:
     """Scales and zero points, one of each, along an axis, or one for each block."""
-    _check(type_, len(shape))
+    _check(type_, shape)
     scales = np.array(type_.scales, np.float64)
     zeros = np.array(type_.zero_points, np.int64)
     if type_.blocks:
@@ -161,6 +173,14 @@ def _same(call: Call) -> Held:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("uniform_dequantize", _same),
-    row("uniform_quantize", _same),
+    row(
+        "uniform_dequantize",
+        _same,
+        demands=(takes(1), elements("qQ"), gives("f"), SAME_SHAPE, numbers_fit),
+    ),
+    row(
+        "uniform_quantize",
+        _same,
+        demands=(takes(1), elements("fqQ"), gives("qQ"), SAME_SHAPE, numbers_fit),
+    ),
 )

@@ -31,6 +31,13 @@ from tilewright.compiler.frontends.kit.random_bits import (
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.bits import same_bits
 from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.demands import (
+    elements,
+    gives,
+    one_element,
+    rank,
+    takes,
+)
 from tilewright.compiler.frontends.stablehlo.movement import sizes_of
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.ops.shapes import element_count
@@ -230,6 +237,8 @@ def _rng(call: Call) -> Tensor:
     """One draw, the same in every run: the specification leaves the sequence open."""
     e, shape = call.maker, call.shape()
     low, high = call.tensor(0), call.tensor(1)
+    if call.tensor(2).array is not None and call.numbers(2) != shape:
+        raise ModelError(f"asks for {list(call.numbers(2))}, its type says {list(shape)}")
     distribution, dtype = call.keyword("rng_distribution"), call.dtype()
     # Each operation of a module draws a sequence of its own.
     seed = e.constant(np.array([call.operation.place.line, 0], np.uint64))
@@ -278,7 +287,31 @@ def _normal(
     return e.cast(e.op("add", e.op("mul", drawn, wide[1]), wide[0]), call.dtype())
 
 
+def _state_fits(call: Call) -> None:
+    """The state after a draw is of the type of the one before."""
+    before, after = call.operation.operands[0].type, call.operation.results[0].type
+    if before != after:
+        raise ModelError(
+            f"the state is {before} before and {after} after, expected one type"
+        )
+
+
 ROWS: Final[tuple[Row, ...]] = (
-    row("rng", _rng),
-    row("rng_bit_generator", _rng_bit_generator),
+    row(
+        "rng",
+        _rng,
+        demands=(
+            takes(3),
+            one_element(0, 1),
+            rank(0, 0, 1),
+            rank(1, 2),
+            elements("bsuf", 0),
+            elements("su", 2),
+        ),
+    ),
+    row(
+        "rng_bit_generator",
+        _rng_bit_generator,
+        demands=(takes(1, 2), gives("suf", 1), _state_fits),
+    ),
 )

@@ -16,7 +16,14 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.call import Call, element_dtype
+from tilewright.compiler.frontends.stablehlo.demands import (
+    ANY,
+    elements,
+    one_shape,
+    takes_some,
+    tensor_of,
+)
 from tilewright.compiler.frontends.stablehlo.held import (
     Held,
     dims_of,
@@ -24,6 +31,12 @@ from tilewright.compiler.frontends.stablehlo.held import (
     joined,
     on_parts,
     restored,
+)
+from tilewright.compiler.frontends.stablehlo.region_demands import (
+    combines,
+    elements_of,
+    region,
+    starts_fit,
 )
 from tilewright.compiler.frontends.stablehlo.regions import combination
 from tilewright.compiler.frontends.stablehlo.row import Row, row
@@ -46,12 +59,25 @@ def lifted(call: Call, given: Sequence[Held], region: Region | None = None) -> l
     return [on_parts(lambda x: call.maker.broadcast_to(x, shape), held) for held in results]
 
 
-def inputs_and_starts(call: Call) -> tuple[list[Held], list[Held]]:
+def inputs_and_starts(
+    call: Call, region: Region | None = None
+) -> tuple[list[Held], list[Held]]:
     """The tensors, and as many numbers that their reduction starts with."""
     count = len(call.operands) // 2
     if not count or len(call.operands) % 2:
         raise ModelError("has an input without a start, or none")
-    return list(call.operands[:count]), list(call.operands[count:])
+    region = call.region(0) if region is None else region
+    return promoted(call, call.operands[:count], region), promoted(
+        call, call.operands[count:], region
+    )
+
+
+def promoted(call: Call, given: Sequence[Held], region: Region) -> list[Held]:
+    """Values in the types that a region computes with, which are theirs or wider ones."""
+    (block,) = region.blocks
+    types = [element_dtype(value.type) for value in block.arguments[: len(given)]]
+    pairs = zip(given, types, strict=True)
+    return [on_parts(lambda x, t=t: call.maker.cast(x, t), held) for held, t in pairs]
 
 
 def _reduce(call: Call) -> list[Held]:
@@ -126,7 +152,20 @@ def _map(call: Call) -> list[Held]:
     return lifted(call, call.operands)
 
 
+def _map_fits(call: Call) -> None:
+    """All dimensions, and a region on a number of every input that makes one of the result."""
+    result = tensor_of(call.operation.results[0].type, "result 0")
+    axes = call.integers("dimensions")
+    if result.shape is not None and list(axes) != list(range(len(result.shape))):
+        raise ModelError(f"dimensions are {list(axes)}, expected all {len(result.shape)}")
+    region(0, elements_of, str(result.element))(call)
+
+
 ROWS: Final[tuple[Row, ...]] = (
-    row("map", _map),
-    row("reduce", _reduce),
+    row("map", _map, demands=(takes_some(1, 1), elements(ANY), one_shape(), _map_fits)),
+    row(
+        "reduce",
+        _reduce,
+        demands=(takes_some(2, 1), elements(ANY), starts_fit, combines(starts=True)),
+    ),
 )

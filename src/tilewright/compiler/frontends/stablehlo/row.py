@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.demands import Demand
 from tilewright.compiler.frontends.stablehlo.held import Held
 
 Result = Held | Sequence[Held]
@@ -31,6 +32,7 @@ class Row:
         keeps: its results hold elements of its operands, or of its literal, as they are, so that nothing
             is rounded, and integers of quantized types are moved as such.
         ignores: attributes that do not change the result.
+        demands: what the specification demands of its types and attributes, checked before.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Row:
     pointwise: bool = False
     keeps: bool = False
     ignores: tuple[str, ...] = ()
+    demands: tuple[Demand, ...] = ()
 
 
 def row(
@@ -49,7 +52,8 @@ def row(
     pointwise: bool = False,
     keeps: bool = False,
     ignores: Sequence[str] = (),
+    demands: Sequence[Demand] = (),
 ) -> Row:
     """A row of StableHLO, spelled short; a name with a dot brings its dialect along."""
     full = name if "." in name else f"stablehlo.{name}"
-    return Row(full, build, by_parts, pointwise, keeps, tuple(ignores))
+    return Row(full, build, by_parts, pointwise, keeps, tuple(ignores), tuple(demands))

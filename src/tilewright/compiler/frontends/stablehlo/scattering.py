@@ -20,6 +20,9 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, listed, real
+from tilewright.compiler.frontends.stablehlo.demands import (
+    takes_some,
+)
 from tilewright.compiler.frontends.stablehlo.held import (
     Complex,
     Held,
@@ -28,13 +31,16 @@ from tilewright.compiler.frontends.stablehlo.held import (
     on_parts,
     restored,
 )
+from tilewright.compiler.frontends.stablehlo.index_demands import (
+    SCATTERED,
+)
 from tilewright.compiler.frontends.stablehlo.indexing import (
     indices_of,
     offset_of,
     places_of,
     vector_axis_of,
 )
-from tilewright.compiler.frontends.stablehlo.reduction import lifted
+from tilewright.compiler.frontends.stablehlo.reduction import lifted, promoted
 from tilewright.compiler.frontends.stablehlo.regions import combination
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Region
@@ -49,7 +55,10 @@ def _scatter(call: Call) -> list[Held]:
     count = (len(call.operands) - 1) // 2
     if len(call.operands) != 2 * count + 1 or not count:
         raise ModelError(f"has {len(call.operands)} operands, expected pairs and indices")
-    inputs, updates = call.operands[:count], call.operands[count + 1 :]
+    inputs, updates = (
+        promoted(call, part, call.region(0))
+        for part in (call.operands[:count], call.operands[count + 1 :])
+    )
     call.flag("indices_are_sorted")
     unique = call.flag("unique_indices")
     e, shape, given = call.maker, dims_of(inputs[0]), dims_of(updates[0])
@@ -250,4 +259,6 @@ def _in_turn(
     return restored(inputs, control.counted(e, many, flattened(inputs), trip))
 
 
-ROWS: Final[tuple[Row, ...]] = (row("scatter", _scatter),)
+ROWS: Final[tuple[Row, ...]] = (
+    row("scatter", _scatter, demands=(takes_some(3, 1), *SCATTERED)),
+)

@@ -22,8 +22,20 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.bits import total_order
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.comparators import Key, keys
+from tilewright.compiler.frontends.stablehlo.demands import (
+    ANY,
+    each_kept,
+    elements,
+    one_shape,
+    takes,
+    takes_some,
+)
 from tilewright.compiler.frontends.stablehlo.held import Held, dims_of, on_parts
 from tilewright.compiler.frontends.stablehlo.reduction import lifted
+from tilewright.compiler.frontends.stablehlo.region_demands import (
+    elements_of,
+    region,
+)
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
 # Every pair of entries is compared: n * n comparisons per line.
@@ -145,7 +157,17 @@ def top_k(call: Call, count: Dim) -> list[Tensor]:
     return [e.cast(values, x.dtype), e.cast(places, call.dtype(1))]
 
 
+def _comparator_fits(call: Call) -> None:
+    """Two numbers of every input, one after the other, make a truth value."""
+    region(0, lambda c: [n for n in elements_of(c) for _ in (0, 1)], "i1")(call)
+
+
 ROWS: Final[tuple[Row, ...]] = (
-    row("sort", _sort, keeps=True),
-    row("chlo.top_k", _top_k, keeps=True),
+    row(
+        "sort",
+        _sort,
+        keeps=True,
+        demands=(takes_some(1, 1), elements(ANY), one_shape(), each_kept, _comparator_fits),
+    ),
+    row("chlo.top_k", _top_k, keeps=True, demands=(takes(1, 2), elements("bsufq"))),
 )

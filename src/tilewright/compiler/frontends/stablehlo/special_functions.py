@@ -20,6 +20,9 @@ from tilewright.compiler.frontends.kit.special_functions import (
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import Wide
 from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.demands import (
+    pointwise,
+)
 from tilewright.compiler.frontends.stablehlo.row import Build, Row, row
 
 
@@ -41,11 +44,11 @@ def _two(function: Callable[[Wide, Wide], Wide]) -> Build:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("chlo.bessel_i1e", _one(bessel_i1e), pointwise=True),
-    row("chlo.digamma", _one(digamma), pointwise=True),
-    row("chlo.erf_inv", _one(inverse_error), pointwise=True),
-    row("chlo.erfc", _one(complementary_error), pointwise=True),
-    row("chlo.lgamma", _one(log_gamma), pointwise=True),
-    row("chlo.polygamma", _two(polygamma), pointwise=True),
-    row("chlo.zeta", _two(zeta), pointwise=True),
+    row("chlo.bessel_i1e", _one(bessel_i1e), pointwise=True, demands=pointwise(1, "f")),
+    row("chlo.digamma", _one(digamma), pointwise=True, demands=pointwise(1, "f")),
+    row("chlo.erf_inv", _one(inverse_error), pointwise=True, demands=pointwise(1, "f")),
+    row("chlo.erfc", _one(complementary_error), pointwise=True, demands=pointwise(1, "f")),
+    row("chlo.lgamma", _one(log_gamma), pointwise=True, demands=pointwise(1, "f")),
+    row("chlo.polygamma", _two(polygamma), pointwise=True, demands=pointwise(2, "f")),
+    row("chlo.zeta", _two(zeta), pointwise=True, demands=pointwise(2, "f")),
 )

@@ -13,9 +13,15 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import fourier
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import assumed_equal
+from tilewright.compiler.frontends.stablehlo.call import Call, part_of, real
+from tilewright.compiler.frontends.stablehlo.demands import (
+    elements,
+    kind_of,
+    takes,
+    tensor_of,
+)
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of
-from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
 _KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
@@ -85,4 +91,19 @@ def _is_zero(x: Tensor) -> bool:
     return x.array is not None and not np.any(x.array)
 
 
-ROWS: Final[tuple[Row, ...]] = (row("fft", _fft),)
+_ELEMENTS: Final = {"FFT": "cc", "IFFT": "cc", "IRFFT": "cf", "RFFT": "fc"}
+
+
+def _types_fit(call: Call) -> None:
+    """Complex numbers, or real ones on the side that the transform says, of one precision."""
+    values = (call.operation.operands[0], call.operation.results[0])
+    found = [tensor_of(value.type, "a value").element for value in values]
+    kind = call.keyword("fft_type")
+    kinds, parts = "".join(map(kind_of, found)), {str(part_of(each)) for each in found}
+    if kind in _ELEMENTS and (kinds != _ELEMENTS[kind] or len(parts) > 1):
+        raise ModelError(f"{kind} makes {found[1]} of {found[0]}")
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("fft", _fft, demands=(takes(1), elements("fc"), _types_fit)),
+)

@@ -105,6 +105,20 @@ class TensorType:
         return f"tensor<{sizes}{self.element}>"
 
 
+def why_no_bounds(
+    shape: tuple[int | None, ...] | None, bounds: tuple[int | None, ...]
+) -> str:
+    """What is wrong with the bounds of a tensor of a shape; nothing where they fit."""
+    if not bounds or shape is None:
+        return "bounds of a tensor of any rank" if bounds else ""
+    if len(bounds) != len(shape):
+        return f"got {len(bounds)} bounds for {len(shape)} dimensions"
+    pairs = zip(shape, bounds, strict=True)
+    if any(size is not None and bound is not None for size, bound in pairs):
+        return "a dimension whose size is stated has a bound"
+    return ""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class TupleType:

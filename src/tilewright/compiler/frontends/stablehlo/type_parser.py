@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar, final
 
 from tilewright.compiler.frontends.stablehlo.cursor import Cursor
-from tilewright.compiler.frontends.stablehlo.elements import SCALARS
+from tilewright.compiler.frontends.stablehlo.elements import SCALARS, whole_range
 from tilewright.compiler.frontends.stablehlo.tree import (
     ComplexType,
     DialectType,
@@ -23,6 +23,7 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     TensorType,
     TupleType,
     Type,
+    why_no_bounds,
 )
 
 MAX_RANK: Final = 64
@@ -33,6 +34,11 @@ MAX_SIZE: Final = (1 << 63) - 1
 _SIZE: Final = re.compile(r"\s*(\d{1,20}|\?|\*)x")
 _NUMBER: Final = re.compile(r"-?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?")
 
+_BOUNDS: Final = {
+    "#stablehlo.bounds": (("<",), (">",)),
+    "#stablehlo.type_extensions": (("<", "bounds", "=", "["), ("]", ">")),
+}
+"""What stands around bounds, by the name of the encoding; the second is that of older versions."""
 _UNSIGNED: Final = re.compile(r"u\d{1,2}\Z")
 _INTEGER: Final = re.compile(r"[su]?i\d{1,2}\Z")
 Composed = TypeVar("Composed", TupleType, FunctionType)
@@ -145,8 +151,12 @@ class TypeParser:
             raise cursor.error("a dimension is too large for 64 bits")
         element = self._element()
         bounds = self._bounds() if cursor.accept(",") else ()
+        sizes = None if shape is None else tuple(shape)
+        problem = why_no_bounds(sizes, bounds)
+        if problem:
+            raise cursor.error(problem)
         cursor.expect(">")
-        return TensorType(element, None if shape is None else tuple(shape), bounds)
+        return TensorType(element, sizes, bounds)
 
     def _element(self) -> Element:
         place = self.cursor.place
@@ -160,15 +170,18 @@ class TypeParser:
     def _bounds(self) -> tuple[int | None, ...]:
         cursor = self.cursor
         name = cursor.take("alias", "an encoding such as #stablehlo.bounds<?, 4>")
-        if name != "#stablehlo.bounds":
+        if name not in _BOUNDS:
             if cursor.at("<"):
                 cursor.skip_balanced()
             return ()
-        cursor.expect("<")
+        opening, closing = _BOUNDS[name]
+        for word in opening:
+            cursor.expect(word)
         found = [self._bound()]
         while cursor.accept(","):
             found.append(self._bound())
-        cursor.expect(">")
+        for word in closing:
+            cursor.expect(word)
         return tuple(found)
 
     def _bound(self) -> int | None:
@@ -204,7 +217,9 @@ class TypeParser:
         if cursor.accept("<"):
             low = cursor.integer()
             cursor.expect(":")
-            limits = (low, cursor.integer())
+            limits = low, cursor.integer()
+            if limits == whole_range(storage):
+                limits = None
             cursor.expect(">")
         cursor.expect(":")
         expressed = self._scalar()

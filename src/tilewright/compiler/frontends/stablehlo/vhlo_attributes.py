@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.compiler.frontends.stablehlo.bytecode_cursor import ByteCursor
 from tilewright.compiler.frontends.stablehlo.bytecode_file import BytecodeFile, Entry
 from tilewright.compiler.frontends.stablehlo.cursor import MAX_DEPTH
-from tilewright.compiler.frontends.stablehlo.elements import bits_of, numpy_of
+from tilewright.compiler.frontends.stablehlo.elements import bits_of, numpy_of, whole_range
 from tilewright.compiler.frontends.stablehlo.tree import (
     Attribute,
     ComplexType,
@@ -35,6 +35,7 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     TupleType,
     Type,
     TypeAttribute,
+    why_no_bounds,
 )
 from tilewright.compiler.frontends.stablehlo.type_parser import (
     MAX_PARTS,
@@ -340,7 +341,11 @@ class Constants:
         element = self.element(cursor)
         given = bounds if isinstance(bounds, tuple) else ()
         sizes = [int(n.value) for n in given if isinstance(n, Number)]
-        return TensorType(element, shape, tuple(n if n >= 0 else None for n in sizes))
+        limits = tuple(n if n >= 0 else None for n in sizes)
+        problem = why_no_bounds(shape, limits)
+        if problem:
+            raise cursor.error(problem)
+        return TensorType(element, shape, limits)
 
     @staticmethod
     def _shape(cursor: ByteCursor) -> tuple[int | None, ...]:
@@ -355,7 +360,7 @@ class Constants:
         is_signed = bool(cursor.number() & 1)
         storage, expressed = self._storage(cursor, is_signed=is_signed), self.scalar(cursor)
         scale, zero = cursor.float64(), cursor.signed()
-        limits = (cursor.signed(), cursor.signed())
+        limits = self._limits(cursor, storage)
         return QuantizedType(storage, expressed, (scale,), (zero,), None, limits)
 
     def _per_axis(self, cursor: ByteCursor) -> Type:
@@ -364,10 +369,16 @@ class Constants:
         axis = cursor.number()
         scales = tuple(cursor.float64() for _ in range(cursor.count()))
         zeros = tuple(cursor.signed_numbers())
-        limits = (cursor.signed(), cursor.signed())
+        limits = self._limits(cursor, storage)
         if axis >= MAX_RANK or len(scales) != len(zeros):
             raise cursor.error("a quantized type is damaged")
         return QuantizedType(storage, expressed, scales, zeros, axis, limits)
+
+    @staticmethod
+    def _limits(cursor: ByteCursor, storage: ScalarType) -> tuple[int, int] | None:
+        """The least and the largest integer; None where they are those of the type."""
+        limits = cursor.signed(), cursor.signed()
+        return None if limits == whole_range(storage) else limits
 
     def _storage(self, cursor: ByteCursor, *, is_signed: bool) -> ScalarType:
         found = self.scalar(cursor)

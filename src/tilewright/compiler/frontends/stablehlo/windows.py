@@ -18,7 +18,22 @@ from tilewright.compiler.frontends.kit.complex_parts import product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.assumed_sizes import assumed_equal
+from tilewright.compiler.frontends.stablehlo.attribute_demands import (
+    precision,
+    window,
+)
 from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.contraction import summed_in
+from tilewright.compiler.frontends.stablehlo.demands import (
+    ANY,
+    elements,
+    one_element,
+    one_shape,
+    rank,
+    takes,
+    takes_some,
+)
 from tilewright.compiler.frontends.stablehlo.held import (
     Complex,
     Held,
@@ -27,8 +42,21 @@ from tilewright.compiler.frontends.stablehlo.held import (
     on_parts,
     restored,
 )
-from tilewright.compiler.frontends.stablehlo.movement import assumed_equal, pad, reverse
-from tilewright.compiler.frontends.stablehlo.reduction import inputs_and_starts, lifted
+from tilewright.compiler.frontends.stablehlo.movement import pad, reverse
+from tilewright.compiler.frontends.stablehlo.quantized_demands import (
+    kernel_fits,
+)
+from tilewright.compiler.frontends.stablehlo.reduction import (
+    inputs_and_starts,
+    lifted,
+    promoted,
+)
+from tilewright.compiler.frontends.stablehlo.region_demands import (
+    combines,
+    elements_of,
+    region,
+    starts_fit,
+)
 from tilewright.compiler.frontends.stablehlo.regions import combination
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.scattering import scatter_flat
@@ -111,14 +139,13 @@ def _window(call: Call, rank: int) -> Window:
 
 
 def _reduce_window(call: Call) -> list[Held]:
-    inputs, _ = inputs_and_starts(call)
-    window = _window(call, len(dims_of(inputs[0])))
+    window = _window(call, len(dims_of(call.held(0))))
     return reduced_windows(call, window, call.region(0))
 
 
 def reduced_windows(call: Call, window: Window, region: Region) -> list[Held]:
     """The elements of every window combined by a region, whose order the specification leaves open."""
-    inputs, starts = inputs_and_starts(call)
+    inputs, starts = inputs_and_starts(call, region)
     e, dims = call.maker, dims_of(inputs[0])
     shape = window.counts(dims)
     total = [on_parts(lambda x: e.broadcast_to(x, shape), start) for start in starts]
@@ -280,7 +307,8 @@ def _select_and_scatter(call: Call) -> Tensor:
     ):
         raise ModelError(f"the window of {x.type} does not fit {source.type}")
     if 0 in shape or count == 0:
-        return e.broadcast_to(start, x.shape)
+        (start,) = promoted(call, [start], call.region(1))
+        return e.broadcast_to(real(start), x.shape)
     if window.places is None or window.places > MAX_SELECTING:
         raise UnsupportedError(f"a window of {window.places} places is not supported")
     nothing = e.dim(count)
@@ -297,7 +325,8 @@ def _select_and_scatter(call: Call) -> Tensor:
         stays = e.op("logical_or", stays, e.op("equal", there, nothing))
         value = e.op("where", stays, value, candidate)
         found = e.op("where", stays, found, there)
-    begin = e.broadcast_to(start, (count,))
+    start, source = promoted(call, [start, source], call.region(1))
+    begin = on_parts(lambda x: e.broadcast_to(x, (count,)), start)
     (flat,) = scatter_flat(call, call.region(1), [begin], found, [source])
     return e.reshape(real(flat), x.shape)
 
@@ -350,11 +379,12 @@ def _convolved(
     flips = call.flags("window_reversal", space)
     groups = call.integer("feature_group_count", 1)
     batches = call.integer("batch_group_count", 1)
-    x = e.cast(_placed(call, x, labels.input, "b", "f"), dtype)
-    kernel = e.cast(_placed(call, kernel, labels.kernel, "o", "i"), dtype)
+    own = summed_in(dtype, x, kernel)
+    x = e.cast(_placed(call, x, labels.input, "b", "f"), own)
+    kernel = e.cast(_placed(call, kernel, labels.kernel, "o", "i"), own)
     for axis, flip in enumerate(flips):
         kernel = reverse(e, kernel, axis + 2) if flip else kernel
-    x = pad(e, x, e.scalar(0, dtype), edges, spread)
+    x = pad(e, x, e.scalar(0, own), edges, spread)
     if batches > 1:
         x = _batches_as_features(call, x, batches)
     if call.is_empty or 0 in x.shape or 0 in kernel.shape:
@@ -370,7 +400,7 @@ def _convolved(
         {"b": 0, "f": 1}.get(label, 2 + int(label) if label.isdigit() else 0)
         for label in labels.output
     ]
-    return e.transpose(found, order)
+    return e.transpose(e.cast(found, dtype), order)
 
 
 def _batches_as_features(call: Call, x: Tensor, batches: int) -> Tensor:
@@ -384,8 +414,33 @@ def _batches_as_features(call: Call, x: Tensor, batches: int) -> Tensor:
     return e.reshape(e.transpose(apart, order), (each, batches * sizes[1], *sizes[2:]))
 
 
+def _selects(call: Call) -> None:
+    """The first region chooses between two elements."""
+    region(0, lambda c: elements_of(c)[:1] * 2, "i1")(call)
+
+
 ROWS: Final[tuple[Row, ...]] = (
-    row("convolution", _convolution, ignores=("precision_config",)),
-    row("reduce_window", _reduce_window),
-    row("select_and_scatter", _select_and_scatter),
+    row(
+        "convolution",
+        _convolution,
+        demands=(takes(2), kernel_fits, window, precision),
+    ),
+    row(
+        "reduce_window",
+        _reduce_window,
+        demands=(takes_some(2, 1), elements(ANY), starts_fit, combines(starts=True)),
+    ),
+    row(
+        "select_and_scatter",
+        _select_and_scatter,
+        demands=(
+            takes(3, 1, 2),
+            elements(ANY),
+            one_element(results=False),
+            one_shape(0),
+            rank(0, 2),
+            _selects,
+            combines(1, count=1),
+        ),
+    ),
 )

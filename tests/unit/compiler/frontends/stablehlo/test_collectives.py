@@ -78,7 +78,7 @@ def test_a_module_on_its_own_is_a_group_of_one() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ('%t = stablehlo.after_all : !stablehlo.token\n%0, %u = "stablehlo.recv"(%t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 3>} : (!stablehlo.token) -> (tensor<2xi64>, !stablehlo.token)',
+        ('%t = stablehlo.after_all : !stablehlo.token\n%0, %u = "stablehlo.recv"(%t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>} : (!stablehlo.token) -> (tensor<2xi64>, !stablehlo.token)',
          "wait for each other for ever"),
         ('%0 = "stablehlo.all_gather"(%a) {all_gather_dim = 0 : i64, replica_groups = dense<[[0, 9]]> : tensor<1x2xi64>} : (tensor<2xi64>) -> tensor<2xi64>',
          r"process \(9, 0\)"),

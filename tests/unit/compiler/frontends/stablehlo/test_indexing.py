@@ -84,9 +84,9 @@ def test_a_loop_that_stacks_rows_writes_nothing_but_the_row() -> None:
 @pytest.mark.parametrize(
     ("mapped", "collapsed", "size", "message"),
     [
-        (7, 0, 1, "dimension numbers do not fit the operand"),
-        (-1, 0, 1, "dimension numbers do not fit the operand"),
-        (0, 7, 1, "dimension numbers do not fit the operand"),
+        (7, 0, 1, r"start_index_map \[7\] do not fit"),
+        (-1, 0, 1, r"start_index_map \[-1\] do not fit"),
+        (0, 7, 1, r"collapsed_slice_dims \[7\] do not fit"),
         (0, 0, 2, "axes of more than one element"),
     ],
 )

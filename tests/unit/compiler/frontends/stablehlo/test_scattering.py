@@ -190,12 +190,22 @@ def test_a_scatter_copies_nothing_but_what_it_changes(region: str, rows: str) ->
 @pytest.mark.parametrize(
     ("numbers", "problem"),
     [
-        ("inserted_window_dims = [7], scatter_dims_to_operand_dims = [0]", "updates"),
-        ("inserted_window_dims = [0], scatter_dims_to_operand_dims = [7]", "operand"),
-        ("input_batching_dims = [0], scatter_dims_to_operand_dims = [0]", "operand"),
         (
-            "input_batching_dims = [0], scatter_indices_batching_dims = [5], scatter_dims_to_operand_dims = [0]",
-            "operand",
+            "inserted_window_dims = [7], scatter_dims_to_operand_dims = [0]",
+            r"inserted_window_dims \[7\] do not fit",
+        ),
+        (
+            "inserted_window_dims = [0], scatter_dims_to_operand_dims = [7]",
+            r"scatter_dims_to_operand_dims \[7\] do not fit",
+        ),
+        (
+            "input_batching_dims = [0], scatter_dims_to_operand_dims = [0]",
+            "name a dimension twice",
+        ),
+        ("input_batching_dims = [0], scatter_dims_to_operand_dims = []", "are no pairs"),
+        (
+            "input_batching_dims = [0], scatter_indices_batching_dims = [5], scatter_dims_to_operand_dims = []",
+            "do not fit",
         ),
     ],
 )
@@ -209,7 +219,7 @@ def test_axes_that_are_not_there_are_named_as_what_does_not_fit(
     }}) {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], {numbers}, index_vector_dim = 1>}} : (tensor<5x7xf32>, tensor<3x1xi32>, tensor<3x7xf32>) -> tensor<5x7xf32>
     return %r : tensor<5x7xf32>
     }}"""
-    with pytest.raises(ModelError, match=f"dimension numbers do not fit the {problem}"):
+    with pytest.raises(ModelError, match=problem):
         load(text.encode())
 
 
@@ -223,5 +233,5 @@ def test_a_region_that_gives_too_few_values_is_refused(unique: str) -> None:
     }}) {{unique_indices = {unique}, scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}} : (tensor<5xf32>, tensor<3x1xi32>, tensor<3xf32>) -> tensor<5xf32>
     return %r : tensor<5xf32>
     }}"""
-    with pytest.raises(ModelError, match="its region gives 0 values, expected 1"):
+    with pytest.raises(ModelError, match="region 0 makes 0 numbers of 2, expected 1 of 2"):
         load(text.encode())
