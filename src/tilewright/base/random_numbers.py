@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.interrupts import deferred
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ def random_generator(seed: int | None) -> np.random.Generator:
     An interrupt that comes while numpy loads its generators is raised behind it: their extension modules
     make an ImportError of one, and the next attempt finds half of them.
     """
-    with deferred():
+    with LATE_IMPORTS, deferred():
         from numpy.random import default_rng  # noqa: PLC0415
 
         return default_rng(seed)

@@ -36,7 +36,7 @@ def test_it_is_neither_copied_nor_pickled(use: Callable[[object], object]) -> No
             continue
         with pytest.raises(
             UserError,
-            match=r"^a Held holds memory and threads of this(.|\n)*hint: .* its own: Held\(path\)$",
+            match=r"^a Held holds memory and threads of this(.|\n)*hint: .* its own: Held\(path\)(\n|$)",
         ):
             use(value)
     with pytest.raises(TypeError, match=r"^an Unheld holds memory"):

@@ -148,8 +148,10 @@ def is_free_elsewhere(lock):
 
 
 def run_beside_a_fork(script: str, *arguments: object, first: str = "") -> str:
+    # From Python 3.12 on a fork beside other threads is warned of; that it is safe is what these tests are about.
+    quiet = ("-W", "ignore:This process:DeprecationWarning")
     done = subprocess.run(
-        [sys.executable, "-c", first + MEANWHILE + script, *map(str, arguments)],
+        [sys.executable, *quiet, "-c", first + MEANWHILE + script, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,

@@ -296,7 +296,9 @@ def test_a_symbol_that_is_no_text_is_shown(tmp_path: Path) -> None:
     path.write_bytes(
         path.read_bytes().replace(b"nobody_has_this", b"nobody_\xcd\xff\xff_this")
     )
-    with pytest.raises(ArchiveError, match=r"undefined symbol: nobody_.xcd.xff.xff_this"):
+    # From Python 3.14 on the system's words are text as names of files are, whose other bytes a stream writes.
+    shown = r"undefined symbol: nobody_(\\xcd\\xff\\xff|\udccd\udcff\udcff)_this"
+    with pytest.raises(ArchiveError, match=shown):
         load_module(path)
 
 
