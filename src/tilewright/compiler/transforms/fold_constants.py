@@ -7,12 +7,17 @@ broadcast.  Symbolic sizes stop it.  Packing and layout changes themselves are o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, cast, final
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import ClassVar, Final, cast, final
 
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError
+from tilewright.base.host import usable_cores
 from tilewright.base.record import record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.evaluator import evaluate_node
@@ -23,6 +28,11 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.quantization import widens_bytes
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.matching import constant_of
+
+_MOST_AT_ONCE: Final = 4
+"""Tensors at work, which mostly wait for memory: each may be as large as the largest weight."""
+_LARGE_BYTES: Final = 1 << 18
+"""A thread is worth its while from here on."""
 
 
 @final
@@ -36,7 +46,7 @@ class FoldConstants(GraphPass):
     `keep_blocks`, those of bytes with a scale per block.
 
     A constant that only folded nodes used is let go at once, so at any time there is one copy of
-    the weights and the tensor at work.
+    the weights and the few tensors at work, each in a thread of its own.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"folded"})
@@ -46,15 +56,29 @@ class FoldConstants(GraphPass):
     keep_blocks: bool = False
 
     def run(self, graph: Graph, _: PassContext) -> PassResult:
-        """Fold in node order, so that chains fold in one go."""
+        """Fold in node order, and first what became foldable last, so that chains are short-lived."""
         count, made = 0, list[Node]()
-        with Editor(graph) as edit:
-            for node in edit.nodes():
-                if _is_empty(node):
-                    _empty(node, edit)
-                    count += 1
-                elif self._folds(node, edit):
-                    made += _fold(node, edit)
+        width = min(usable_cores(), _MOST_AT_ONCE)
+        with Editor(graph) as edit, ThreadPoolExecutor(width) as threads:
+            ready = deque(edit.nodes())
+            begun: dict[Node, Callable[[], list[Array]]] = {}
+            while ready or begun:
+                while ready and len(begun) < width:
+                    node = ready.popleft()
+                    if node in begun or not edit.contains(node):
+                        continue
+                    if _is_empty(node):
+                        begun[node] = partial(_empty, node)
+                    elif self._folds(node, edit):
+                        begun[node] = _begin(node, threads)
+                if not begun:
+                    break
+                node = next(iter(begun))
+                results = begun.pop(node)
+                if edit.contains(node):
+                    new = _put(node, results(), edit)
+                    ready.extendleft(user for n in new for user in edit.users(n.result))
+                    made += new
                     count += 1
             for node in made:
                 _settle(node)
@@ -92,16 +116,12 @@ def _is_empty(node: Node) -> bool:
     return are_numbers and all(0 in shape for shape in shapes)
 
 
-def _empty(node: Node, edit: Editor) -> None:
-    emit = Emitter(edit, catalogue.schema, node)
-    operands = node.present_operands
+def _empty(node: Node) -> list[Array]:
     shapes = [cast("tuple[int, ...]", v.type.shape) for v in node.results]
-    arrays = [
+    return [
         np.zeros(shape, value.type.dtype.numpy)
         for shape, value in zip(shapes, node.results, strict=True)
     ]
-    edit.replace(node, [emit.constant(array) for array in arrays])
-    release(edit, operands)
 
 
 def _is_weight(node: Node, edit: Editor, depth: int = 8) -> bool:
@@ -151,14 +171,25 @@ def attributes_are_numbers(node: Node) -> bool:
     return True
 
 
-def _fold(node: Node, edit: Editor) -> list[Node]:
-    """Put constants in the place of a node.  Returns: those that are new."""
-    arrays = [None if v is None else constant_of(v) for v in node.operands]
+def _begin(node: Node, threads: Executor) -> Callable[[], list[Array]]:
+    """Begin to work out the results of a node, if that is worth a thread.  Returns: what waits for them."""
+    evaluate = partial(_evaluate, node, [v and constant_of(v) for v in node.operands])
+    if sum(cast("int", value.type.size_bytes) for value in node.results) < _LARGE_BYTES:
+        return evaluate
+    # numpy lets others run meanwhile.
+    return threads.submit(copy_context().run, evaluate).result
+
+
+def _evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
     try:
-        results = evaluate_node(node, arrays)
+        return evaluate_node(node, arrays)
     except InputError as error:
         # What a call would be told of its data is the model's fault here.
         raise ModelError(error.message, location=error.location) from error
+
+
+def _put(node: Node, results: Sequence[Array], edit: Editor) -> list[Node]:
+    """Put constants in the place of a node.  Returns: those that are new."""
     emit = Emitter(edit, catalogue.schema, node)
     operands = node.present_operands
     made = [emit.constant(array) for array in results]

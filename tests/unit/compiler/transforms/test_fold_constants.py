@@ -2,10 +2,12 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 
 from fakes.contractions import product
 from fakes.graphs import assert_becomes, ops, parse, run
 from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.placement import empty_at_line
 from tilewright.compiler.graph.schema import TensorType
@@ -145,6 +147,31 @@ def test_only_the_end_of_a_chain_is_brought_to_its_place(monkeypatch):
     )
     assert folded.attributes["value"].ctypes.data % 64 == 0
     assert placed == [(5, 60, 200)]
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_large_weights_fold_alike_on_any_number_of_cores(monkeypatch, cores):
+    monkeypatch.setattr(fold_constants, "usable_cores", lambda: cores)
+    builder = GraphBuilder()
+    given = [weights((300, 400)) + k for k in range(6)]
+    for k, array in enumerate(given):
+        turned = builder.transpose(builder.constant(array), perm=(1, 0))
+        flat = builder.reshape(turned, shape=(1000, 120))
+        builder.output(f"y{k}", builder.add(flat, builder.constant(array[0, :120])))
+    run_passes(builder.graph, F)
+    assert ops(builder.graph) == []
+    for value, array in zip(builder.graph.outputs, given, strict=True):
+        expected = array.T.reshape(1000, 120) + array[0, :120]
+        np.testing.assert_array_equal(value.node.attributes["value"], expected)
+
+
+def test_what_a_thread_finds_wrong_with_a_large_constant_is_the_fault_of_the_model():
+    builder = GraphBuilder()
+    table, place = weights((300, 400)), np.full(1000, 300, np.int64)
+    node = builder.gather(builder.constant(table), builder.constant(place), axis=0)
+    builder.output("y", node)
+    with pytest.raises(ModelError, match="300"):
+        run_passes(builder.graph, [FoldConstants(growth=1e9)])
 
 
 def test_a_small_view_does_not_keep_a_large_array():
