@@ -21,8 +21,7 @@ from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
-    buffers_read,
-    buffers_written,
+    buffers_of,
     loads_of,
     loops,
     map_body,
@@ -234,4 +233,4 @@ def prune_locals(kernel: ir.Kernel) -> ir.Kernel:
 
 def used_buffers(body: Sequence[ir.Statement]) -> set[ir.Buffer]:
     """Every buffer that `body` loads or stores."""
-    return {*buffers_read(body), *buffers_written(body)}
+    return set[ir.Buffer]().union(*map(buffers_of, body))

@@ -30,6 +30,7 @@ from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.rewrite import (
     Rewriter,
     as_symbol,
+    buffers_of,
     loads,
     loops,
     map_body,
@@ -64,11 +65,11 @@ def inline(kernel: ir.Kernel, buffer: str) -> ir.Kernel:
     target = tree.find_buffer(kernel, buffer)
     producer, store = definition(kernel, target)
     variables = [as_symbol(i) for i in store.indices]
-    own = {access.buffer for access in accesses([producer]) if not access.write}
-    for access in accesses(kernel.body[kernel.body.index(producer) + 1 :]):
-        if access.write and access.buffer in own:
+    own = {load.buffer for load in loads([producer])}
+    for later in stores(kernel.body[kernel.body.index(producer) + 1 :]):
+        if later.buffer in own:
             raise ScheduleError(
-                f"'{access.buffer.name}' changes after '{buffer}' is computed"
+                f"'{later.buffer.name}' changes after '{buffer}' is computed"
             )
     if target in own:
         raise ScheduleError(f"'{buffer}' is defined in terms of itself")
@@ -84,8 +85,14 @@ def inline(kernel: ir.Kernel, buffer: str) -> ir.Kernel:
         result = substitute_expression(store.value, env)
         return result if value.mask is None else _masked(result, value.mask)
 
-    rest = tuple(s for s in kernel.body if s is not producer)
-    return tree.prune_locals(replace(kernel, body=Rewriter(expression=read).body(rest)))
+    rewriter = Rewriter(expression=read)
+    body: list[ir.Statement] = []
+    for statement in kernel.body:
+        if target not in buffers_of(statement):
+            body.append(statement)
+        elif statement is not producer:
+            body.extend(rewriter.statement(statement))
+    return tree.prune_locals(replace(kernel, body=tuple(body)))
 
 
 def _masked(value: ir.Expression, mask: ir.Expression) -> ir.Expression:
@@ -256,7 +263,9 @@ def _check_complete(
 
 def _writes(statement: ir.Statement, target: ir.Buffer) -> bool:
     """Whether something in a statement stores to a buffer."""
-    return any(w.buffer is target for w in stores([statement]))
+    return target in buffers_of(statement) and any(
+        w.buffer is target for w in stores([statement])
+    )
 
 
 def _check_moved_up(

@@ -21,6 +21,7 @@ from tilewright.compiler.kernel import ir
 from tilewright.compiler.kernel.dot_products import ADDING, TILES
 from tilewright.compiler.kernel.fields import parts
 from tilewright.compiler.kernel.rewrite import (
+    buffers_of,
     loads,
     loops,
     only_statement,
@@ -335,7 +336,7 @@ def written_uses(body: Sequence[ir.Statement], buffer: ir.Buffer) -> int:
 
     return sum(
         _written_out(root, reads, memo)
-        for statement in ir.walk(body)
+        for statement in ir.walk([s for s in body if buffer in buffers_of(s)])
         for root in parts(statement)
     )
 
