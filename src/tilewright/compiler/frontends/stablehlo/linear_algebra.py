@@ -5,6 +5,7 @@ Source: StableHLO specification, "triangular_solve", "cholesky".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -34,8 +35,10 @@ from tilewright.compiler.frontends.stablehlo.held import (
 from tilewright.compiler.frontends.stablehlo.numbers import widely
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
-# Every row is a few operations of its own; larger real matrices are one kernel's, complex ones the host's.
+# Every row is a few operations of its own; larger real matrices, and few of them, are one kernel's, larger complex ones the host's.
 FEW_ROWS: Final = 24
+# That kernel goes through them one by one; operations have a lane for each, and take many times as long to compile.
+_FEW_MATRICES: Final = 16
 
 
 def _flipped(e: NodeMaker, held: Held) -> Held:
@@ -73,7 +76,7 @@ def solved(
 ) -> Held:
     """X of `a x = b`, or of `x a = b`; of a matrix, only what lies in its triangle is read.
 
-    Small ones are solved row by row in f64, as errors grow from row to row.
+    All are solved in f64, as errors grow from row to row.
     """
     a, b = _wide(e, matrix), _wide(e, given)
     if transpose not in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
@@ -88,14 +91,24 @@ def solved(
     a = _flipped(e, a) if turned else a
     right = b if left else _flipped(e, b)
     lower = lower != turned
-    count = dims_of(a)[-1]
-    if isinstance(count, int) and count <= FEW_ROWS:
+    count = _rows_apart(a)
+    if count is not None:
         found = _substituted(e, a, right, count, lower=lower, unit=unit)
     else:
         found = _solved_whole(e, a, right, lower=lower, unit=unit)
     found = found if left else _flipped(e, found)
     dtype = _dtype_of(given)
     return on_parts(lambda x: e.cast(x, dtype), found)
+
+
+def _rows_apart(held: Held) -> int | None:
+    """How many rows matrices have, if each is to be operations of its own."""
+    *batch, count, _ = dims_of(held)
+    if not isinstance(count, int) or count > FEW_ROWS:
+        return None
+    known = [n for n in batch if isinstance(n, int)]
+    are_few = known == batch and math.prod(known) <= _FEW_MATRICES
+    return None if are_few and not isinstance(held, Complex) else count
 
 
 def _solved_whole(e: NodeMaker, a: Held, b: Held, *, lower: bool, unit: bool) -> Held:
@@ -161,7 +174,7 @@ def _cholesky(call: Call) -> Held:
 
 
 def cholesky(e: NodeMaker, held: Held, *, lower: bool) -> Held:
-    """A triangular factor in f64, small ones row by row: each entry is what is left of it over the root on the diagonal."""
+    """A triangular factor in f64: each entry is what is left of it over the root on the diagonal."""
     given, sizes = _wide(e, held), dims_of(held)
     if len(sizes) < 2 or not assumed_equal(e, sizes[-1], sizes[-2]):
         raise ModelError(f"{list(sizes)} are no square matrices")
@@ -169,8 +182,8 @@ def cholesky(e: NodeMaker, held: Held, *, lower: bool) -> Held:
         return held
     if not lower:
         given = _conjugated(e, _flipped(e, given))
-    count = sizes[-1]
-    if isinstance(count, int) and count <= FEW_ROWS:
+    count = _rows_apart(given)
+    if count is not None:
         found = _factored(e, given, len(sizes), count)
     elif isinstance(given, Complex):
         found = Complex(*e.ops("complex_cholesky", given.real, given.imaginary)[:2])

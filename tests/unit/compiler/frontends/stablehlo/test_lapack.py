@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fakes.stablehlo_text import joined, run, type_of
+from fakes.stablehlo_text import graph_of, joined, run, type_of
 from tilewright.base.errors import ModelError
 
 CHOOSE = np.random.default_rng(7)
@@ -32,7 +32,7 @@ def info(x: np.ndarray) -> str:
     return type_of(np.zeros(x.shape[:-2], np.int32))
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (2, 40, 40)])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (17, 5, 5), (2, 40, 40)])
 @pytest.mark.parametrize("lower", [True, False])
 def test_positive_definite_matrices_have_a_factor(
     shape: tuple[int, ...], lower: bool
@@ -46,6 +46,18 @@ def test_positive_definite_matrices_have_a_factor(
         factor, expected if lower else expected.swapaxes(-1, -2), rtol=1e-9, atol=1e-9
     )
     assert not lost.any()
+
+
+@pytest.mark.parametrize(("batch", "is_whole"), [("", True), ("16x", True), ("17x", False)])
+def test_few_triangles_are_one_operation_and_of_many_each_has_a_lane(
+    batch: str, is_whole: bool
+) -> None:
+    a, b = f"tensor<{batch}5x5xf32>", f"tensor<{batch}5x2xf32>"
+    body = f"""
+    %x = "stablehlo.triangular_solve"(%a, %b) <{{left_side = true, lower = true, transpose_a = #stablehlo<transpose NO_TRANSPOSE>, unit_diagonal = false}}> : ({a}, {b}) -> {b}
+    return %x : {b}"""
+    ops = [node.op for node in graph_of(body, f"%a: {a}, %b: {b}")]
+    assert ("triangular_solve" in ops) == is_whole
 
 
 @pytest.mark.parametrize("place", [0, 3, 29])

@@ -135,25 +135,26 @@ def test_a_sort_is_stable_and_moves_all_operands(size: int) -> None:
     np.testing.assert_array_equal(found[1], order)
 
 
+@pytest.mark.parametrize("count", [2, 17])  # by a kernel, and by operations for each row
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE"])
 def test_a_triangle_is_solved_from_the_side_it_stands_on(
-    left: bool, lower: bool, transpose: str
+    count: int, left: bool, lower: bool, transpose: str
 ) -> None:
-    b = "2x3x5" if left else "2x5x3"
+    b = f"{count}x3x5" if left else f"{count}x5x3"
     flags = f"left_side = {left}, lower = {lower}".lower()
     body = f"""
-    %x = "stablehlo.triangular_solve"(%a, %b) <{{{flags}, transpose_a = #stablehlo<transpose {transpose}>, unit_diagonal = false}}> : (tensor<2x3x3xf64>, tensor<{b}xf64>) -> tensor<{b}xf64>
+    %x = "stablehlo.triangular_solve"(%a, %b) <{{{flags}, transpose_a = #stablehlo<transpose {transpose}>, unit_diagonal = false}}> : (tensor<{count}x3x3xf64>, tensor<{b}xf64>) -> tensor<{b}xf64>
     return %x : tensor<{b}xf64>"""
     choose = np.random.default_rng(0)
     a, right = (
-        choose.normal(size=(2, 3, 3)),
+        choose.normal(size=(count, 3, 3)),
         choose.normal(size=[int(n) for n in b.split("x")]),
     )
     triangle = np.tril(a) if lower else np.triu(a)
     triangle = triangle.swapaxes(1, 2) if transpose == "TRANSPOSE" else triangle
-    (found,) = run(body, f"%a: tensor<2x3x3xf64>, %b: tensor<{b}xf64>", a, right)
+    (found,) = run(body, f"%a: tensor<{count}x3x3xf64>, %b: tensor<{b}xf64>", a, right)
     product = triangle @ found if left else found @ triangle
     np.testing.assert_allclose(product, right, rtol=1e-12, atol=1e-12)
 
