@@ -38,10 +38,15 @@ from tilewright.compiler.frontends.stablehlo.tree import (
 )
 from tilewright.compiler.frontends.stablehlo.vhlo_attributes import Constants
 from tilewright.compiler.frontends.stablehlo.vhlo_forms import stablehlo_attributes
-from tilewright.compiler.frontends.stablehlo.vhlo_operations import attribute_names
+from tilewright.compiler.frontends.stablehlo.vhlo_operations import (
+    attribute_names,
+    is_known,
+)
 
 _HAS_ATTRIBUTES, _HAS_RESULTS, _HAS_OPERANDS, _HAS_SUCCESSORS = 1, 2, 4, 8
 _HAS_REGIONS, _HAS_USES, _HAS_PROPERTIES = 16, 32, 64
+OLDEST: Final = "0.9"
+NEWEST: Final = "1.20"
 _VERSIONED: Final = re.compile(r"vhlo\.(\w+)_v\d+\Z")
 _RENAMED: Final = {"vhlo.call": "func.call", "vhlo.func": "func.func"}
 
@@ -160,6 +165,8 @@ class _Reader:
         regions: tuple[Region, ...] = ()
         if mask & _HAS_REGIONS:
             regions = self._regions(cursor, values)
+        if not is_known(name.removeprefix("vhlo.")):
+            raise _unknown(cursor, f"'{name}' is of a version that is not known")
         found = _VERSIONED.match(name)
         plain = f"vhlo.{found[1]}" if found else name
         renamed = _RENAMED.get(plain, plain.replace("vhlo.", "stablehlo."))
@@ -192,7 +199,7 @@ class _Reader:
         names = attribute_names(name.removeprefix("vhlo."))
         found = {each: self.constants.attribute(inner) for each in names}
         if inner.left:
-            raise inner.error(f"'{name}' has properties that are not known")
+            raise _unknown(inner, f"'{name}' has properties that are not known")
         return found
 
     def _module_name(self, cursor: ByteCursor) -> Attributes:
@@ -270,3 +277,10 @@ class _Block:
 
     def closed(self) -> Block:
         return Block(self.arguments, tuple(self.operations))
+
+
+def _unknown(cursor: ByteCursor, message: str) -> ModelError:
+    """What is newer than this reader, said at its place."""
+    error = cursor.error(message)
+    hint = f"artifacts of StableHLO {OLDEST} to {NEWEST} are read: write one for an older version"
+    return ModelError(error.message, location=error.location, hint=hint)

@@ -250,6 +250,10 @@ class Call:
         if found is None:
             return ((0, 0),) * count
         if isinstance(found, Dense):
+            if found.type.shape != (count, 2):
+                raise ModelError(
+                    f"attribute '{name}' is of type {found.type}, expected {count} x 2 numbers"
+                )
             rows = np.broadcast_to(np.asarray(found.array, np.int64), (count, 2))
             return tuple((int(low), int(high)) for low, high in rows)
         if not isinstance(found, tuple):

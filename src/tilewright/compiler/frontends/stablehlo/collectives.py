@@ -38,7 +38,7 @@ from tilewright.compiler.frontends.stablehlo.region_demands import (
     combined,
 )
 from tilewright.compiler.frontends.stablehlo.row import Row, row
-from tilewright.compiler.frontends.stablehlo.tree import Dense, Symbol
+from tilewright.compiler.frontends.stablehlo.tree import Dense, Fields, Symbol
 from tilewright.compiler.frontends.stablehlo.world import (
     MAX_PROCESSES,
     Process,
@@ -57,6 +57,8 @@ def _table(call: Call, name: str) -> list[list[int]]:
     found = call.attribute(name)
     if found is None:
         return []
+    if isinstance(found, Fields):
+        raise UnsupportedError(f"'{name}' by the axes of a mesh is not supported")
     if not isinstance(found, Dense) or found.array.ndim != 2:
         raise ModelError(f"attribute '{name}' is no table of numbers")
     rows = np.asarray(found.array, np.int64).tolist()

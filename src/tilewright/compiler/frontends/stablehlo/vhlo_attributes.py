@@ -9,7 +9,7 @@ Source: StableHLO, VHLO's bytecode encoding (codes of attributes and types); MLI
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, final
 
@@ -134,11 +134,17 @@ class Constants:
             1: self._array, 2: lambda c: bool(c.number()), 6: self._dictionary, 8: self._float,
             9: self._integer, 10: self._alias, 14: file.string, 15: self._tensor,
             17: lambda c: TypeAttribute(self.type(c)), 18: self._bounds, 20: self._accuracy,
+            21: lambda c: self._named(c, "sub_axis_info", signed=("pre_size", "size")),
+            22: lambda c: self._named(c, "axis_ref", ("name",), optional="sub_axis_info"),
+            23: lambda c: self._named(c, "replica_group_mesh_axes", ("mesh", "axes")),
+            24: lambda c: self._named(c, "mesh_axis", ("name",), ("size",)),
+            25: self._mesh,
         }  # fmt: skip
         self._types_by_code: dict[int, Callable[[ByteCursor], Type]] = {
             1: self._complex, 8: self._function, 20: self._ranked, 21: self._with_encoding,
             22: lambda _: DialectType("stablehlo.token"), 23: self._tuple, 24: self._quantized,
-            25: lambda c: TensorType(self.element(c), None), 30: self._per_axis,
+            25: lambda c: TensorType(self.element(c), None), 30: self._per_axis, 41: self._buffer,
+            42: self._future,
         }  # fmt: skip
         self._builtin_types: dict[int, Callable[[ByteCursor], Type]] = {
             9: self._complex, 13: self._ranked, 14: self._with_encoding,
@@ -270,6 +276,29 @@ class Constants:
     def _bounds(cursor: ByteCursor) -> Attribute:
         return tuple(map(Number, cursor.signed_numbers()))
 
+    def _mesh(self, cursor: ByteCursor) -> Attribute:
+        """Axes, and devices in another order than theirs where the last bit of a number says so."""
+        named: dict[str, Attribute] = {"axes": self.attribute(cursor)}
+        index, is_there = cursor.flagged()
+        if is_there:
+            named["device_ids"] = self.attribute_at(index, cursor)
+        return Fields("stablehlo.mesh", (), named)
+
+    def _named(
+        self,
+        cursor: ByteCursor,
+        name: str,
+        attributes: Sequence[str] = (),
+        signed: Sequence[str] = (),
+        optional: str = "",
+    ) -> Attribute:
+        """Attributes, then numbers, then an attribute that may be left out: groups of devices by axes of a mesh."""
+        named: dict[str, Attribute] = {each: self.attribute(cursor) for each in attributes}
+        named |= {each: Number(cursor.signed()) for each in signed}
+        if optional and cursor.number():
+            named[optional] = self.attribute(cursor)
+        return Fields(f"stablehlo.{name}", (), named)
+
     def _accuracy(self, cursor: ByteCursor) -> Attribute:
         named: dict[str, Attribute] = {
             "atol": Number(cursor.float64()), "rtol": Number(cursor.float64()),
@@ -331,6 +360,15 @@ class Constants:
     def _tuple(self, cursor: ByteCursor) -> Type:
         return _limited(TupleType(self._several(cursor)), cursor)
 
+    def _buffer(self, cursor: ByteCursor) -> Type:
+        """Memory that a custom call writes to, which is read as a type that nothing is done with."""
+        self._ranked(cursor)
+        return DialectType("stablehlo.buffer")
+
+    def _future(self, cursor: ByteCursor) -> Type:
+        self._several(cursor)
+        return DialectType("stablehlo.future")
+
     def _ranked(self, cursor: ByteCursor) -> Type:
         shape = self._shape(cursor)
         return TensorType(self.element(cursor), shape)
@@ -366,10 +404,9 @@ class Constants:
     def _per_axis(self, cursor: ByteCursor) -> Type:
         is_signed = bool(cursor.number() & 1)
         storage, expressed = self._storage(cursor, is_signed=is_signed), self.scalar(cursor)
-        axis = cursor.number()
+        axis, limits = cursor.number(), self._limits(cursor, storage)
         scales = tuple(cursor.float64() for _ in range(cursor.count()))
         zeros = tuple(cursor.signed_numbers())
-        limits = self._limits(cursor, storage)
         if axis >= MAX_RANK or len(scales) != len(zeros):
             raise cursor.error("a quantized type is damaged")
         return QuantizedType(storage, expressed, scales, zeros, axis, limits)

@@ -7,9 +7,11 @@ Source: StableHLO 1.20, the declarations of VHLO's operations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
+_LATER: Final = re.compile(r"_v(?!1\Z)\d+\Z")
 _ACCURACY: Final = "result_accuracy"
 _CONVOLUTION: Final = """
     batch_group_count feature_group_count input_batch_dimension input_feature_dimension
@@ -63,6 +65,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "concatenate_v1": "dimension",
     "constant_v1": "value",
     "convolution_v1": _CONVOLUTION + " padding",
+    "cross-replica-sum_v1": "replica_groups",
     "custom_call_v1": _CUSTOM_CALL,
     "custom_call_v2": _CUSTOM_CALL + " result_tilings",
     "dot_general_v1": _DOT,
@@ -120,3 +123,8 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
 def attribute_names(operation: str) -> tuple[str, ...]:
     """The attributes of an operation, by its name without the dialect, in the order that they are written in."""
     return tuple(sorted(_ATTRIBUTES.get(operation, "").split()))
+
+
+def is_known(operation: str) -> bool:
+    """Whether a version of an operation is one that is read: the first, or a later one that is listed."""
+    return operation in _ATTRIBUTES or not _LATER.search(operation)

@@ -13,7 +13,13 @@ from tilewright.compiler.frontends.stablehlo.artifact import is_artifact, read_a
 from tilewright.compiler.frontends.stablehlo.bytecode_cursor import ByteCursor
 from tilewright.compiler.frontends.stablehlo.bytecode_file import BytecodeFile, Entry
 from tilewright.compiler.frontends.stablehlo.load import load
-from tilewright.compiler.frontends.stablehlo.tree import Fields, Labels, Symbol
+from tilewright.compiler.frontends.stablehlo.tree import (
+    Fields,
+    Labels,
+    QuantizedType,
+    ScalarType,
+    Symbol,
+)
 from tilewright.compiler.frontends.stablehlo.vhlo_attributes import Constants
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -168,6 +174,61 @@ F32, TENSOR, TUPLE = coded(4), 20, 23
 FAR = 1 << 63  # 2^62 with its sign below it
 
 
+def signed(*values: int) -> bytes:
+    """Numbers with their signs in the lowest bits."""
+    return coded(*((value << 1) ^ (value >> 63) for value in values))
+
+
+def doubles(*values: float) -> bytes:
+    return b"".join(signed(int(np.float64(value).view(np.int64))) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"), [((-127, 127), (-127, 127)), ((-128, 127), None)]
+)
+def test_scales_along_an_axis_stand_behind_the_limits(
+    limits: tuple[int, int], expected: tuple[int, int] | None
+) -> None:
+    along = coded(30, 1, 1, 0, 1) + signed(*limits)
+    along += coded(2) + doubles(0.5, 0.25) + coded(2) + signed(3, -4)
+    types = [("vhlo", F32), ("vhlo", coded(11)), ("vhlo", along)]
+    found = constants(types, []).type_at(2, ByteCursor(b"", "x"))
+    assert found == QuantizedType(
+        ScalarType("i8"), ScalarType("f32"), (0.5, 0.25), (3, -4), 1, expected
+    )
+
+
+def test_groups_by_the_axes_of_a_mesh_are_read() -> None:
+    """StableHLO 1.18: what follows them in the file is where it was."""
+    name, axes = coded(14, 0), coded(1, 1, 1)
+    parts = [
+        name,
+        coded(22, 0, 0),
+        axes,
+        coded(23, 0, 2),
+        coded(24, 0) + signed(2),
+        coded(25, 2, 1),
+    ]
+    held = constants([], parts)
+    held.file.strings = ["mesh"]
+    cursor = ByteCursor(b"", "x")
+    assert [getattr(held.attribute_at(i, cursor), "name", "") for i in range(1, 6)] == [
+        "stablehlo.axis_ref", "", "stablehlo.replica_group_mesh_axes", "stablehlo.mesh_axis",
+        "stablehlo.mesh",
+    ]  # fmt: skip
+
+
+def test_types_that_nothing_is_done_with_are_read() -> None:
+    types = [
+        ("vhlo", F32),
+        ("vhlo", coded(41, 1) + signed(4) + coded(0)),
+        ("vhlo", coded(42, 1, 0)),
+    ]
+    held = constants(types, [])
+    names = [str(held.type_at(i, ByteCursor(b"", "x"))) for i in (1, 2)]
+    assert names == ["!stablehlo.buffer", "!stablehlo.future"]
+
+
 @pytest.mark.parametrize(
     ("types", "attribute", "message"),
     [
@@ -204,3 +265,19 @@ def test_whatever_reading_runs_into_is_said_of_the_artifact(
         ModelError, match=r"layer.*the artifact is malformed \(OverflowError"
     ):
         load(GOLDEN / "layer-1.17.0.mlirbc")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"dot_general_v2", b"dot_general_v9"),
+        (b"tanh_v2", b"tanh_v7"),
+        (b"add_v1", b"add_v2"),
+    ],
+)
+def test_a_later_version_of_an_operation_is_refused_by_name(old: bytes, new: bytes) -> None:
+    """Also one without properties, whose meaning may be another."""
+    data = (GOLDEN / "layer-1.17.0.mlirbc").read_bytes()
+    assert old in data
+    with pytest.raises(ModelError, match=rf"'vhlo\.{new.decode()}'.*\n.*older version"):
+        load(data.replace(old, new))
