@@ -6,7 +6,7 @@ Not here: reading them (`elf`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tilewright.formats.byte_view import Buffer, ByteView
@@ -20,6 +20,11 @@ OBJECT, PROGRAM, SHARED = 1, 2, 3
 ZIP_MAGIC: Final = b"PK\3\4"
 _PE: Final = b"MZ"
 _MACH_O: Final = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+_COFF: Final = (
+    b"\x64\x86",
+    b"\x64\xaa",
+)  # objects for x86-64 and aarch64, which have no magic number
+_MEMBER_BYTES: Final = 60
 OTHER_SYSTEMS: Final = (_PE, *_MACH_O)
 """Begins of files of machine code that this system cannot load."""
 _BEGINS: Final = (
@@ -51,6 +56,37 @@ def elf_machine(data: Buffer) -> str:
         return ""
     number = view.u16(18, "ELF machine")
     return next((row.name for row in DYNAMIC.values() if row.number == number), "")
+
+
+def built_for(data: Buffer) -> str:
+    """What an object, or the first object of an archive, is for: `aarch64`, `Windows`; empty where nothing says so."""
+    view = ByteView(data, "file").data
+    is_archive = bytes(view[: len(ARCHIVE_MAGIC)]) == ARCHIVE_MAGIC
+    objects = _members(view) if is_archive else iter((view,))
+    return next(filter(None, map(_object_for, objects)), "")
+
+
+def _object_for(data: memoryview) -> str:
+    begin = bytes(data[:4])
+    if begin[:2] in _COFF:
+        return "Windows"
+    return "macOS" if begin in _MACH_O else elf_machine(data)
+
+
+def _members(archive: memoryview) -> Iterator[memoryview]:
+    """The files in an archive of objects, as far as it is whole: each has a header with its size, and an even place."""
+    place = len(ARCHIVE_MAGIC)
+    while place + _MEMBER_BYTES <= len(archive):
+        name = bytes(archive[place : place + 16])
+        size = bytes(archive[place + 48 : place + 58]).strip()
+        # BSD's long names, as macOS has them, stand before the file and are counted with it: '#1/20'.
+        inside = name[3:].strip() if name.startswith(b"#1/") else b"0"
+        if not (size.isdigit() and inside.isdigit()):
+            return
+        begin = place + _MEMBER_BYTES
+        place = begin + int(size)
+        yield archive[begin + int(inside) : place]
+        place += place % 2
 
 
 def describe(data: Buffer) -> str:

@@ -70,6 +70,9 @@ _COMPILED_PREFIX: Final = "__tvm_ffi___vmtir__"
 _LEGACY_MARKS: Final = (LEGACY_SYMBOL, "__tvm_module_ctx", "__tvm_main__")
 _LOADING: Final = fork_lock(Rank.IMPORT)
 
+FOREIGN_HINT: Final = "export it for this machine, or load it there"
+"""For code of another machine."""
+
 FindLoader = Callable[[str], "LoadFromBytes | None"]
 
 
@@ -201,7 +204,7 @@ def _checked(data: Buffer, location: str) -> SharedLibraryFile:
         raise ArchiveError(
             f"is a library for {machine}, this machine is {architecture()}",
             location=location,
-            hint="export it for this machine, or load it there",
+            hint=FOREIGN_HINT,
         )
     file = read_shared_library(data, location)
     legacy = next((name for name in _LEGACY_MARKS if name in file.symbols), None)

@@ -29,6 +29,7 @@ from tilewright.base.c_compiler.toolchain import (
 )
 from tilewright.base.errors import ArchiveError, UserError, reason_of
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.host import architecture
 from tilewright.base.input_file import why_no_file
 from tilewright.base.options import flag_option, path_option
 from tilewright.formats.byte_view import Buffer
@@ -37,13 +38,18 @@ from tilewright.formats.native_file import (
     ARCHIVE_MAGIC,
     OBJECT,
     SHARED,
+    built_for,
     describe,
     elf_type,
 )
 from tilewright.formats.tar import TarMember, is_tar, read_tar
 from tilewright.formats.vmfb import is_archive
 from tilewright.runtime.library.kinds import find_loader
-from tilewright.runtime.library.library_module import LibraryModule, open_library
+from tilewright.runtime.library.library_module import (
+    FOREIGN_HINT,
+    LibraryModule,
+    open_library,
+)
 from tilewright.runtime.library.load_sources import (
     EXPORT_INSTEAD,
     compile_sources,
@@ -219,9 +225,23 @@ def _link_shared(files: Sequence[Path], output: Path, location: str) -> None:
     try:
         find_toolchain().link_shared(output, whole, _LINK_OPTIONS)
     except UserError as error:
+        _refuse_foreign(files, location)
         raise UserError(
             f"cannot be linked: {error.message}", location=location, hint=error.hint
         ) from error
+
+
+def _refuse_foreign(files: Sequence[Path], location: str) -> None:
+    """Raise for objects of another machine: what a linker says of them is long and does not tell it."""
+    here = architecture()
+    machines = (built_for(_map(str(file))) for file in files if file.stat().st_size)
+    other = next((machine for machine in machines if machine not in ("", here)), None)
+    if other is not None:
+        raise ArchiveError(
+            f"holds objects for {other}, this machine is {here}",
+            location=location,
+            hint=FOREIGN_HINT,
+        )
 
 
 def _is_archive(file: Path) -> bool:

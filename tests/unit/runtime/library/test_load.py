@@ -265,6 +265,53 @@ def test_a_library_for_another_machine_is_refused(folder: Path, tmp_path: Path) 
         load_module(tmp_path / "net.so")
 
 
+@pytest.mark.parametrize("name", ["lib0.o", "net.a", "net.tar", "packed.tar"])
+@pytest.mark.parametrize(
+    ("begin", "machine"),
+    [(None, "aarch64"), (b"\x64\x86", "Windows"), (b"\xcf\xfa\xed\xfe", "macOS")],
+)
+def test_objects_for_another_machine_are_called_so(
+    folder: Path, tmp_path: Path, name: str, begin: bytes | None, machine: str
+) -> None:
+    data = bytearray((folder / "lib0.o").read_bytes())
+    if begin is None:
+        data[18:20] = (183 if data[18] != 183 else 62).to_bytes(2, "little")
+        machine = "aarch64" if data[18] == 183 else "x86_64"
+    else:
+        data[: len(begin)] = begin
+    (tmp_path / "lib0.o").write_bytes(data)
+    if name.endswith(".a"):
+        # names of 16 characters and more go into a member of their own
+        other = tmp_path / "a_source_with_a_long_name.txt"
+        other.write_bytes(b"odd")
+        files = [other, tmp_path / "lib0.o"]
+        subprocess.run(["ar", "rcs", tmp_path / name, *files], check=True)
+    elif name.endswith(".tar"):
+        mode = "w:gz" if name == "packed.tar" else "w"
+        with tarfile.open(tmp_path / name, cast("Any", mode)) as archive:
+            archive.add(tmp_path / "lib0.o", "lib0.o")
+    elif begin is not None:
+        pytest.skip("one object of another system is told by its first bytes alone")
+    with pytest.raises(ArchiveError, match=f"holds objects for {machine}, this machine is"):
+        load_module(tmp_path / name)
+
+
+def test_archives_of_macos_have_long_names_in_front_of_files(tmp_path: Path) -> None:
+    names = [b"__.SYMDEF SORTED".ljust(20, b"\0"), b"lib0.o".ljust(8, b"\0")]
+    contents = [b"\0" * 8, b"\xcf\xfa\xed\xfe" + bytes(28)]
+    members = [
+        f"#1/{len(name)}".encode().ljust(48)
+        + str(len(name) + len(content)).encode().ljust(10)
+        + b"`\n"
+        + name
+        + content
+        for name, content in zip(names, contents, strict=True)
+    ]
+    (tmp_path / "net.a").write_bytes(b"!<arch>\n" + b"".join(members))
+    with pytest.raises(ArchiveError, match="holds objects for macOS, this machine is"):
+        load_module(tmp_path / "net.a")
+
+
 def test_a_library_that_was_cut_is_refused_at_any_length(
     folder: Path, tmp_path: Path
 ) -> None:
