@@ -323,7 +323,8 @@ def _select_any(call: Call) -> Held:
 
 def _clamp(call: Call) -> Tensor:
     e, low, x, high = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
-    return e.op("min", e.op("max", x, low), high)
+    larger, smaller = ("logical_or", "logical_and") if x.dtype.is_bool else ("max", "min")
+    return e.op(smaller, e.op(larger, x, low), high)
 
 
 def _convert(call: Call) -> Held:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.stablehlo.attribute_parser import AttributeParser
 from tilewright.compiler.frontends.stablehlo.cursor import Cursor, unescape
 from tilewright.compiler.frontends.stablehlo.scope import Scope
@@ -32,6 +33,8 @@ from tilewright.compiler.frontends.stablehlo.type_parser import TypeParser
 # A file with more is hostile, or not written for people.
 MAX_OPERATIONS: Final = 2_000_000
 MAX_RESULTS: Final = 1 << 16
+_DIALECTS: Final = ("check", "chlo", "func", "interpreter", "sdy", "stablehlo")
+"""Those whose short forms are read; of others only the generic form is."""
 _LOCATION: Final = re.compile(r"loc\s*\(")
 
 
@@ -254,11 +257,14 @@ class OperationParser:
     def _pretty(self, parts: Parts) -> None:
         cursor = self.cursor
         parts.name = cursor.take("word", "an operation such as stablehlo.add")
-        form = self._forms.get(parts.name, plain)
-        form(self, parts)
         names = self._positional.get(parts.name, ())
-        if len(parts.positional) > len(names):
-            raise cursor.error(f"'{parts.name}' has attributes without a name", parts.place)
+        try:
+            self._forms.get(parts.name, plain)(self, parts)
+            if len(parts.positional) > len(names):
+                text = f"'{parts.name}' has attributes without a name"
+                raise cursor.error(text, parts.place)
+        except ModelError as error:
+            raise (_of_dialect(parts, cursor.file) or error) from None
         renamed = self._names.get(parts.name, {})
         parts.attributes = {renamed.get(n, n): a for n, a in parts.attributes.items()}
         parts.attributes |= zip(names, parts.positional, strict=False)
@@ -317,6 +323,16 @@ class OperationParser:
         """Step over `loc(…)`."""
         if self.cursor.accept("loc"):
             self.cursor.skip_balanced()
+
+
+def _of_dialect(parts: Parts, file: str) -> ModelError | None:
+    """What is wrong with an operation whose short form nobody here knows; None for one of a dialect that is read."""
+    dialect, dot, _ = parts.name.partition(".")
+    if not dot or dialect in _DIALECTS:
+        return None
+    text = f"operation '{parts.name}' is of dialect '{dialect}', which is not read"
+    place, hint = f"{file}:{parts.place}", "lower the module to StableHLO first"
+    return ModelError(text, location=place, hint=hint)
 
 
 def _at_item(cursor: Cursor) -> bool:

@@ -358,3 +358,22 @@ def test_a_module_without_main_says_which_functions_it_has() -> None:
     func.func @g(%a: tensor<f32>) { return }"""
     with pytest.raises(ModelError, match=r"no function @main .*@f, @g"):
         load(text)
+
+
+def test_truth_values_have_limits_too() -> None:
+    body = "%r = stablehlo.clamp %a, %b, %c : tensor<4xi1>\nreturn %r : tensor<4xi1>"
+    given = [np.array(bits, bool) for bits in ([0, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1])]
+    (found,) = run(body, ", ".join(f"%{n}: tensor<4xi1>" for n in "abc"), *given)
+    np.testing.assert_array_equal(found, [True, True, False, False])
+
+
+@pytest.mark.parametrize(
+    "name", ["arith.constant dense<1> :", "linalg.fill ins(%a) :", "math.exp"]
+)
+def test_short_forms_of_other_dialects_are_refused_by_name(name: str) -> None:
+    text = f"func.func @main(%a: tensor<2xf32>) {{\n %0 = {name} tensor<2xf32>\n %1 = {name} tensor<2xf32>\n return }}"
+    dialect = name.split(".", maxsplit=1)[0]
+    with pytest.raises(
+        ModelError, match=rf"2:7.*is of dialect '{dialect}', which is not read"
+    ):
+        load(text.encode())
