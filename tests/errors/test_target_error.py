@@ -13,7 +13,7 @@ def test_an_unknown_architecture_lists_the_known_ones() -> None:
     with pytest.raises(TargetError) as caught:
         Target.parse("z80")
     assert str(caught.value) == (
-        "unknown architecture 'z80'\nhint: architectures: aarch64 riscv64 x86_64; back ends: c cpu"
+        "unknown architecture 'z80'\nhint: architectures: aarch64 riscv64 x86_64; levels of x86_64: v1 v2 v3 v4; back ends: c cpu"
     )
 
 

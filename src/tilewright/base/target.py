@@ -345,7 +345,8 @@ _MADE_ELSEWHERE: Final = {
 
 def _unknown_architecture(name: str, word: str) -> TargetError:
     known = (
-        f"architectures: {' '.join(sorted(_CPUS))}; back ends: {' '.join(sorted(BACKENDS))}"
+        f"architectures: {' '.join(sorted(_CPUS))}; levels of x86_64: {' '.join(LEVELS)}; "
+        f"back ends: {' '.join(sorted(BACKENDS))}"
     )
     asked = name.lower()
     if asked in _RUN_HERE:

@@ -113,7 +113,16 @@ def test_uris_bound_memory_and_make_queues() -> None:
         (f"local-task://?queues={'1' * 5000}", "got '11*', expected a number"),
         (
             "local-task://?threads=2&cpus=0",
-            "'cpus': cpu_ids has 1 entries, expected one per",
+            "'cpus': got 1, expected one for each of 2 threads",
+        ),
+        ("local-task://?threads=1&cpus=0,1", "'cpus': got 2, expected one for each of 1"),
+        (
+            "local-task://?threads=1&cpus=1023",
+            "'cpus': processor 1023 cannot be used: .*\nhint: this thread may use ",
+        ),
+        (
+            f"local-task://?threads=1&cpus={1 << 40}",
+            f"'cpus': processor {1 << 40} cannot be used",
         ),
         ("local-sync://?memory=lots", "got 'lots', expected a size like 4096"),
         (f"local-sync://?memory={'1' * 5000}", "got '11*', expected a size like 4096"),
