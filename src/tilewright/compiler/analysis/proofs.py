@@ -401,22 +401,42 @@ def _below(
 
 
 def _uppers(value: Dim, loops: Sequence[For], facts: Sequence[Fact]) -> list[Dim]:
-    """Upper bounds of `value`, quotients bounded by what bounds their dividends."""
+    """Upper bounds of `value`, quotients bounded by what bounds their dividends, remainders by an open size by that size."""
     found = _extremes(value, loops)
     for low, high in facts:
         above = symbolic.bounds(value - low)[1]
         if above is not None:
             found.append(high + above)
 
-    def quotient_top(factor: int, part: symbolic.Operation) -> int | None:
-        if part.op != "floordiv" or not isinstance(part.right, int) or factor <= 0:
+    def top(factor: int, part: symbolic.Operation) -> Dim | None:
+        by = part.right
+        if factor <= 0 or part.op not in ("floordiv", "mod"):
+            return None
+        if not isinstance(by, int):
+            is_size = (symbolic.bounds(by)[0] or 0) > 0
+            most = _most_by_open_size(part, loops, facts) if is_size else None
+            return None if most is None else most * factor
+        if part.op == "mod":
             return None
         tops = [symbolic.bounds(u)[1] for u in _uppers(part.left, loops, facts)]
-        known = [top for top in tops if top is not None]
-        return min(known) // part.right * factor if known else None
+        known = [each for each in tops if each is not None]
+        return min(known) // by * factor if known else None
 
-    bounded = substitute_operations(value, quotient_top)
+    bounded = substitute_operations(value, top)
     return found if bounded is value else [*found, bounded]
+
+
+def _most_by_open_size(
+    part: symbolic.Operation, loops: Sequence[For], facts: Sequence[Fact]
+) -> Dim | None:
+    """What a quotient or a remainder by a size of a call, at least 1, is at most; of a quotient, where its dividend ends at whole ones."""
+    if part.op == "mod":
+        return part.right - 1
+    for end in (u + 1 for u in _uppers(part.left, loops, facts)):
+        whole = symbolic.floordiv(end, part.right)
+        if whole * part.right == end:
+            return whole - 1
+    return None
 
 
 def _extremes(value: Dim, loops: Sequence[For]) -> list[Dim]:

@@ -259,6 +259,43 @@ def test_disjoint_sees_borders_beside_a_tight_block() -> None:
     assert overlap([inner], [border]) is None
 
 
+@pytest.mark.parametrize(
+    ("border", "is_apart"),
+    [
+        (lambda n: (n + 1, 0), True),  # behind the last quotient
+        (lambda n: (0, n + 1), True),  # behind the last remainder
+        (lambda n: (n, 5), False),
+        (lambda n: (5, n), False),
+        (lambda n: (2 * n - 1, 5), False),
+    ],
+)
+def test_disjoint_sees_borders_around_quotients_and_remainders_by_an_open_size(
+    border, is_apart: bool
+) -> None:
+    size = symbol("N", 1)
+    b = KernelBuilder("k", symbolic.symbols(size))
+    y = b.result("y", f32, (size + 2, size + 2))
+    with b.nest((size * size,), ("i",)) as (i,):
+        b.store(y, (i // size + 1, i % size + 1), 1)
+    b.store(y, border(size), 0)
+    kernel = split(b.build(), "i", 4)
+    (inner,) = stored(kernel.body[0])
+    (outer,) = accesses((kernel.body[1],))
+    assert disjoint(inner, outer) is is_apart
+    assert disjoint(outer, inner) is is_apart
+
+
+def test_disjoint_says_nothing_of_quotients_by_a_size_that_may_be_0() -> None:
+    size = symbol("N", 0)
+    b = KernelBuilder("k", symbolic.symbols(size))
+    y = b.result("y", f32, (size + 2,))
+    with b.nest((5 * size,), ("i",)) as (i,):
+        b.store(y, (i % size + 1,), 1)
+    b.store(y, (size + 1,), 0)
+    (inner,), (outer,) = stored(b.build().body[0]), accesses((b.build().body[1],))
+    assert not disjoint(inner, outer)
+
+
 def test_disjoint_needs_a_proof() -> None:
     kernel = copy(lambda i: i, 10)
     (write,) = stored(kernel.body[0])

@@ -36,7 +36,6 @@ from tilewright.compiler.kernel.rewrite import (
     map_body,
     only_statement,
     stores,
-    substitute,
     substitute_expression,
 )
 from tilewright.compiler.schedule import tree
@@ -180,7 +179,14 @@ def reverse_inline(kernel: ir.Kernel, consumer: str, buffer: str) -> ir.Kernel:
         solution.equate(index, value, size)
     solution.finish()
     guards = [ir.If(condition, ()) for condition in solution.guards]
-    body = tree.nested(guards, substitute(nest[depth - 1].body, solution.env))
+
+    def finished(value: ir.Expression) -> ir.Expression:
+        """What is read of the temporary is the element, by whatever quotients its loops are solved for."""
+        is_read = isinstance(value, ir.Load) and value.buffer is target
+        return replace(value, indices=element) if is_read else value
+
+    moved = Rewriter(dims=solution.env, expression=finished).body(nest[depth - 1].body)
+    body = tree.nested(guards, moved)
     _check_nest_parallel(nest[:depth])
     _check_moved_up(kernel, position, producer, around, body, target)
     inner = around[-1]
@@ -411,32 +417,35 @@ class _Solution:
         if digit is not None:
             self.digits.setdefault(names[0], []).append((*digit, value))
             return
-        factors: list[tuple[int, str]] = []
+        factors: list[tuple[Dim, str]] = []
         rest = index
         for name in names:
             part = symbolic.linear(rest, name)
-            if part is None or not isinstance(part[0], int) or part[0] < 1:
+            if part is None or (isinstance(part[0], int) and part[0] < 1):
                 raise ScheduleError(f"the index '{index}' cannot be solved for '{name}'")
             factors.append((part[0], name))
             rest = part[1]
-        self._mixed_radix(index, sorted(factors), value - rest)
+        self._mixed_radix(index, factors, value - rest)
         covered = math.prod(self.loops[name].extent for name in names)
         self._guard(value - rest, covered, size)
 
     def _mixed_radix(
-        self, index: Dim, factors: Sequence[tuple[int, str]], value: Dim
+        self, index: Dim, factors: Sequence[tuple[Dim, str]], value: Dim
     ) -> None:
-        size: Dim = 1
-        for position, (factor, name) in enumerate(factors):
-            if factor != size or name in self.env:
+        size, quotient = 1, value
+        left = {name: factor for factor, name in sorted(factors, key=lambda each: each[1])}
+        while left:
+            name = next((name for name, factor in left.items() if factor == size), None)
+            if name is None or name in self.env:
                 raise ScheduleError(
                     f"the index '{index}' does not count elements one by one"
                 )
+            del left[name]
             extent = self.loops[name].extent
-            quotient = symbolic.floordiv(value, size)
             size = size * extent
-            last = position == len(factors) - 1
-            self.env[name] = quotient if last else symbolic.mod(quotient, extent)
+            self.env[name] = symbolic.mod(quotient, extent) if left else quotient
+            if left:
+                quotient = symbolic.floordiv(quotient, extent)
 
     def _guard(self, value: Dim, covered: Dim, size: Dim) -> None:
         """Only `0 <= value < covered` belongs to the consumer."""

@@ -6,7 +6,7 @@ from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, chained, emit, product, row_sums
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
-from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.symbolic import Dim, symbol, symbols
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.schedule.primitives import (
@@ -81,6 +81,42 @@ def test_reverse_inline_solves_for_a_split_and_transposed_store(rows: int) -> No
     assert len(changed.body) == 1
     assert "y[j // 4, i, j % 4]" in body_text(changed)
     assert_same(kernel, changed, {"S": rows})
+
+
+def images(count: Dim, height: Dim, width: Dim, stride: Dim) -> Kernel:
+    """Rows of a product as places of images, inside a border: y[b, i + 1, j + 1] = t[b * stride * width + i * width + j]."""
+    b = KernelBuilder("images", symbols(count * height * width))
+    x = b.parameter("x", f32, (count * height * width, 3))
+    y = b.result("y", f32, (count, height + 2, width + 2))
+    t = b.temporary(f32, (count * height * width,), "t")
+    with b.nest((count * height * width,), ("m",)) as (m,):
+        b.store(t, (m,), 0)
+        with b.reduce((3,), ("k",)) as (k,):
+            b.accumulate("add", t, (m,), b.load(x, (m, k)))
+    with b.nest((count, height, width), ("b", "i", "j")) as (n, i, j):
+        place = n * stride * width + i * width + j
+        b.store(y, (n, i + 1, j + 1), b.load(t, (place,)))
+    return b.build()
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 1, 5), (3, 4, 1), (2, 3, 5), (0, 3, 5)])
+def test_reverse_inline_solves_for_places_of_images_of_open_sizes(
+    sizes: tuple[int, int, int],
+) -> None:
+    count, height, width = (symbol(name, 1) for name in ("B", "H", "W"))
+    kernel = images(count, height, width, height)
+    changed = reverse_inline(kernel, "b", "t")
+    assert len(changed.body) == 1
+    assert "y[(m // W) // H, ((m // W) % H) + 1, (m % W) + 1]" in body_text(changed)
+    assert_same(kernel, changed, dict(zip("BHW", sizes, strict=True)))
+
+
+def test_reverse_inline_refuses_images_that_are_no_rows_one_by_one() -> None:
+    count, height, width = (symbol(name, 1) for name in ("B", "H", "W"))
+    with pytest.raises(ScheduleError, match="does not count elements one by one"):
+        reverse_inline(images(count, height, width, height + 1), "b", "t")
+    with pytest.raises(ScheduleError, match="cannot be solved for 'b'"):
+        reverse_inline(images(2, 3, 5, -3), "b", "t")
 
 
 def test_reverse_inline_joins_digits_of_one_loop() -> None:
