@@ -10,6 +10,7 @@ Source: PyPA, entry points specification.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from tilewright.base.errors import UserError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import importlib.metadata
 
 _SHOWN: Final = 200
+_NAMELESS: Final = "without a name"
 
 
 @final
@@ -51,10 +53,10 @@ class EntryPoint:
 
         Raises: UserError naming the package, if that fails in any way.
         """
-        row = _reader().EntryPoint(self.name, self.value, self.group.value)
+        reader = _reader()
         try:
             with LATE_IMPORTS:
-                return row.load()
+                return reader.EntryPoint(self.name, self.value, self.group.value).load()
         except Exception as error:  # code of others, which may raise anything
             raise self.failure(error) from error
 
@@ -72,14 +74,13 @@ class EntryPoint:
 
 
 def list_entry_points(group: EntryPointGroup) -> tuple[EntryPoint, ...]:
-    """All entry points of a group, by name; imports nothing."""
+    """All entry points of a group, by name; imports nothing.
+
+    Raises: UserError naming the package, if what it offers in the group cannot be read.
+    """
     # Python 3.12 and later import what reads headers where a package is first asked for its name.
     with LATE_IMPORTS:
-        rows = _reader().entry_points(group=group.value)
-        found = {
-            EntryPoint(group=group, name=row.name, value=row.value, package=_package(row))
-            for row in rows
-        }
+        found = {row for own in _reader().distributions() for row in _rows_of(own, group)}
     return tuple(sorted(found, key=lambda row: (row.name, row.package, row.value)))
 
 
@@ -105,9 +106,47 @@ def _reader():
     return reader
 
 
-def _package(row: importlib.metadata.EntryPoint) -> str:
-    # What is not in the metadata warns, and one day raises, where it is read.
-    told = {} if row.dist is None else row.dist.metadata
+def _rows_of(
+    own: importlib.metadata.Distribution, group: EntryPointGroup
+) -> Iterator[EntryPoint]:
+    """What one package offers in a group.
+
+    Read by itself: from Python 3.15 on one malformed row, of whatever package and group, hides those of all others.
+    """
+    text = own.read_text("entry_points.txt") or ""
+    if group.value not in text:
+        return
+    package = _package(own)
+    with LATE_IMPORTS:
+        import configparser  # noqa: PLC0415 - 3 ms that only who finds a row should pay
+    table = configparser.ConfigParser(delimiters="=", strict=False, interpolation=None)
+    # Names of entry points tell small letters from capitals.
+    table.optionxform = str  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        table.read_string(text)
+    except configparser.Error as error:
+        raise UserError(
+            f"entry points of package {package} cannot be read: {error}"[:_SHOWN],
+            hint="reinstall or remove the package",
+        ) from error
+    if group.value in table and not _is_hidden(package):
+        for name, value in table[group.value].items():
+            yield EntryPoint(group=group, name=name, value=value, package=package)
+
+
+def _is_hidden(package: str) -> bool:
+    """Whether another version of a package comes first on the path."""
+    name = package.rpartition(" ")[0]
+    found = (_package(own) for own in _reader().distributions(name=name))
+    return package != _NAMELESS and next(found, package) != package
+
+
+def _package(own: importlib.metadata.Distribution) -> str:
+    # What is not in the metadata warns, or raises, where it is read.
+    try:
+        told = own.metadata
+    except FileNotFoundError:
+        return _NAMELESS
     if "Name" not in told or "Version" not in told:
-        return "without a name"
+        return _NAMELESS
     return f"{told['Name']} {told['Version']}"

@@ -90,6 +90,35 @@ def test_a_package_whose_metadata_is_gone_is_no_obstacle(site: Path) -> None:
     assert found.load() == 5
 
 
+def test_a_row_that_another_package_wrote_wrong_is_no_obstacle(site: Path) -> None:
+    install(site, "offering", "x = 5", {KINDS.value: {"kind": "offering:x"}})
+    install(site, "failing", "", {"somebody.else": {"a": "no object of Python"}})
+    found = find_entry_point(KINDS, "kind")
+    assert found is not None
+    assert found.load() == 5
+
+
+def test_rows_that_cannot_be_read_name_their_package(site: Path) -> None:
+    install(site, "failing", "", {KINDS.value: {"kind": "failing:x\n[broken"}})
+    with pytest.raises(UserError, match=r"entry points of package failing 1\.0"):
+        find_entry_point(KINDS, "kind")
+
+
+def test_the_version_that_comes_first_on_the_path_is_the_one(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "offering", "x = 5", {KINDS.value: {"kind": "offering:x"}})
+    rows = {KINDS.value: {"kind": "offering:x", "newer": "offering:x"}}
+    install(tmp_path / "first", "offering", "x = 6", rows, version="2.0")
+    monkeypatch.syspath_prepend(str(tmp_path / "first"))
+    found = [row for row in list_entry_points(KINDS) if row.value == "offering:x"]
+    assert [(row.name, row.package) for row in found] == [
+        ("kind", "offering 2.0"),
+        ("newer", "offering 2.0"),
+    ]
+    monkeypatch.undo()
+
+
 def test_what_reads_metadata_is_loaded_when_somebody_asks() -> None:
     program = (
         "import sys\n"
