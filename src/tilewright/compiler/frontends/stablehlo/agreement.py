@@ -11,16 +11,22 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.base.text import plural
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import Problem
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.assumed_sizes import (
     assumed_equal,
     assumed_inside,
 )
 from tilewright.compiler.frontends.stablehlo.call import element_dtype, sizes_in
+from tilewright.compiler.frontends.stablehlo.demands import handed_over
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Token, Tuple
+from tilewright.compiler.frontends.stablehlo.region_demands import RETURNS
 from tilewright.compiler.frontends.stablehlo.tree import (
+    Block,
     ComplexType,
     DialectType,
+    Function,
+    Operation,
     TensorType,
     TupleType,
     Type,
@@ -105,3 +111,33 @@ def bounds_of(type_: Type) -> tuple[int | None, ...]:
 def is_complex(type_: Type) -> bool:
     """Whether a type says that elements are complex numbers."""
     return isinstance(type_, TensorType) and isinstance(type_.element, ComplexType)
+
+
+def fits_call(operation: Operation, function: Function) -> None:
+    """Raise ModelError where a call gives or takes values of other types than the function says."""
+    given, results = (
+        [value.type for value in values]
+        for values in (operation.operands, operation.results)
+    )
+    handed_over(given, function.type.inputs, "gives", f"@{function.name} takes")
+    handed_over(function.type.results, results, f"@{function.name} returns", "the call has")
+    if function.body is not None:
+        fits_body(function, function.body)
+
+
+def fits_body(function: Function, body: Block) -> None:
+    """Raise ModelError where a function returns values of other types than it says."""
+    if body.operations:
+        found = [value.type for value in body.operations[-1].operands]
+        if body.operations[-1].name in RETURNS:
+            handed_over(found, function.type.results, "returns", "its type says")
+
+
+def problems_of_body(function: Function, body: Block) -> list[Problem]:
+    """What is wrong with what a function that is run returns."""
+    try:
+        fits_body(function, body)
+    except ModelError as error:
+        text = f"@{function.name} at {function.place}: {error.message}"
+        return [Problem("", "", text, error.hint or "")]
+    return []

@@ -29,6 +29,7 @@ from tilewright.compiler.frontends.stablehlo.demands import (
 from tilewright.compiler.frontends.stablehlo.held import (
     Held,
     Token,
+    dims_of,
     joined,
     on_parts,
     shape_of,
@@ -70,6 +71,13 @@ def _channel(call: Call) -> int:
     return 0 if found is None else integer_of("channel_handle", found)
 
 
+def _each_once(groups: Sequence[Sequence[int]]) -> None:
+    """Raise ModelError where a process is in two groups, or twice in one."""
+    members = [n for line in groups for n in line]
+    if len(set(members)) != len(members):
+        raise ModelError(f"replica_groups {groups} name a process twice")
+
+
 def _group(call: Call, *, by_partition: bool) -> Group:
     """The group of this process: of replicas, of partitions, of both, or of flat numbers.
 
@@ -80,6 +88,7 @@ def _group(call: Call, *, by_partition: bool) -> Group:
     world, me = call.services.world, call.services.world.current
     channel, flat = _channel(call), call.attribute("use_global_device_ids") is not None
     groups = _table(call, "replica_groups")
+    _each_once(groups)
     if flat:
         count = world.partitions
         found = [[Process(n // count, n % count) for n in line] for line in groups]
@@ -136,8 +145,16 @@ def _split(call: Call, held: Held, axis: int, count: int) -> list[Held]:
     ]
 
 
+def _has_axis(call: Call, name: str, axis: int) -> None:
+    """Raise ModelError unless every operand has a dimension."""
+    least = min((len(dims_of(held)) for held in call.operands), default=0)
+    if not 0 <= axis < least:
+        raise ModelError(f"{name} is {axis}, operands have {least} dimensions")
+
+
 def _all_gather(call: Call) -> list[Held]:
     group, axis = _own_group(call), call.integer("all_gather_dim")
+    _has_axis(call, "all_gather_dim", axis)
     brought = _met(call, group)
     return [
         joined(call.maker, [brought[member][i] for member in group], axis)
@@ -173,6 +190,7 @@ def _all_to_all(call: Call) -> list[Held]:
     group = _own_group(call, by_partition=True)
     count, axis = call.integer("split_count"), call.integer("split_dimension")
     target = call.integer("concat_dimension")
+    _has_axis(call, "concat_dimension", target)
     if count != len(group):
         raise ModelError(f"split_count is {count}, the group has {len(group)} members")
     brought, place = _met(call, group), group.index(call.services.world.current)
@@ -224,6 +242,8 @@ def _collective_permute(call: Call) -> list[Held]:
     pairs = _table(call, "source_target_pairs")
     if any(len(pair) != 2 for pair in pairs):
         raise ModelError("source_target_pairs are no pairs")
+    if any(len(set(side)) != len(pairs) for side in zip(*pairs, strict=True)):
+        raise ModelError(f"source_target_pairs {pairs} name a source or a target twice")
     make = partial(Process, me.replica) if _channel(call) > 0 else (
         lambda n: Process(n, me.partition))  # fmt: skip
     moves = [(make(source), make(target)) for source, target in pairs]

@@ -28,6 +28,10 @@ from tilewright.compiler.frontends.stablehlo.held import (
     flattened,
     restored,
 )
+from tilewright.compiler.frontends.stablehlo.region_demands import (
+    carries,
+    gives_results,
+)
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Operation
 
@@ -212,11 +216,11 @@ ROWS: Final[tuple[Row, ...]] = (
     row("after_all", _token, keeps=True),
     row("async_done", _async_done, keeps=True),
     row("async_start", _async_start, keeps=True),
-    row("case", _case, keeps=True),
+    row("case", _case, keeps=True, demands=(gives_results,)),
     row("create_token", _token, keeps=True),
     row("get_tuple_element", _element, keeps=True),
-    row("if", _if, keeps=True),
+    row("if", _if, keeps=True, demands=(gives_results,)),
     row("optimization_barrier", _barrier, keeps=True, demands=(each_is_same,)),
     row("tuple", _tuple, keeps=True),
-    row("while", _while, keeps=True, demands=(each_is_same,)),
+    row("while", _while, keeps=True, demands=(carries,)),
 )

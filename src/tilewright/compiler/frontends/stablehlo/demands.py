@@ -23,6 +23,7 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     QuantizedType,
     ScalarType,
     TensorType,
+    TupleType,
     Type,
 )
 
@@ -93,6 +94,28 @@ def fits(one: TensorType, other: TensorType) -> bool:
     if len(one.shape) != len(other.shape):
         return False
     return all(_fit(*pair) for pair in zip(_sizes(one), _sizes(other), strict=True))
+
+
+def alike(one: Type, other: Type) -> bool:
+    """Whether two types are one, but for what one of them leaves open."""
+    if isinstance(one, TensorType) and isinstance(other, TensorType):
+        return one.element == other.element and fits(one, other)
+    if isinstance(one, TupleType) and isinstance(other, TupleType):
+        pairs = zip(one.items, other.items, strict=False)
+        return len(one.items) == len(other.items) and all(alike(*pair) for pair in pairs)
+    return one == other
+
+
+def handed_over(
+    given: Sequence[Type], taken: Sequence[Type], giver: str, taker: str
+) -> None:
+    """Raise ModelError where a value is given as one type and taken as another; how many there are is not looked at."""
+    for place, (one, other) in enumerate(zip(given, taken, strict=False)):
+        if not alike(one, other):
+            raise ModelError(
+                f"{giver} {one} as value {place}, {taker} {other}, expected one type",
+                hint="write one type on both sides, or convert the value first",
+            )
 
 
 def _sizes(type_: TensorType) -> list[tuple[int | None, int | None]]:
@@ -376,11 +399,7 @@ def each_is_same(call: Call) -> None:
             f" {plural(len(call.operation.results), 'result')}, expected as many"
         )
     for place, operand, result in _pairs(call):
-        if isinstance(operand, TensorType) and isinstance(result, TensorType):
-            same = operand.element == result.element and fits(operand, result)
-        else:
-            same = operand == result
-        if not same:
+        if not alike(operand, result):
             raise ModelError(
                 f"operand {place} is {operand}, its result {result}, expected one type"
             )

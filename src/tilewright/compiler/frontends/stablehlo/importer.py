@@ -26,7 +26,13 @@ from tilewright.compiler.frontends.kit.problems import (
 )
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.agreement import agree, is_complex, leaves
+from tilewright.compiler.frontends.stablehlo.agreement import (
+    agree,
+    fits_call,
+    is_complex,
+    leaves,
+    problems_of_body,
+)
 from tilewright.compiler.frontends.stablehlo.call import (
     Call,
     Comparison,
@@ -165,7 +171,7 @@ class Importer:
         """Import the `main` of a module, or its only function; problems are collected, not raised."""
         self._module = module
         self._wasted.clear()
-        entries = _entries(module)
+        entries = module.entries()
         if not entries:
             named = ", ".join(f"@{name}" for name in module.functions) or "none"
             text = (
@@ -175,6 +181,7 @@ class Importer:
         for function, body in entries:
             self._scope = _Scope()
             self._probes.clear()
+            self.problems += problems_of_body(function, body)
             self._inputs(function, body)
             self._outputs(function, self._block(body))
         # A region may be imported more than once.
@@ -469,6 +476,7 @@ class Importer:
         self, operation: Operation, operands: Sequence[Held | Unknown]
     ) -> list[Held]:
         name = self._call(operation, ()).text(_CALLS[operation.name])
+        fits_call(operation, self._found(name)[0])
         return self._function(name, operands)
 
     def _function(self, name: str, operands: Sequence[Held | Unknown]) -> list[Held]:
@@ -585,13 +593,3 @@ class Importer:
         if quantized:
             return [quantize(e, h, t) for h, t in zip(found, types, strict=True)]
         return [settled(e, h, t) for h, t in zip(found, types, strict=True)]
-
-
-def _entries(module: Module) -> list[tuple[Function, Block]]:
-    """What is run: `main`, or the only function, or all if all are tests on their own."""
-    main = module.functions.get("main")
-    functions = list(module.functions.values()) if main is None else [main]
-    alone = all(not f.type.inputs and not f.type.results for f in functions)
-    if len(functions) > 1 and not alone:
-        return []
-    return [(f, f.body) for f in functions if f.body is not None]

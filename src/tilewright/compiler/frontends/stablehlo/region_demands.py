@@ -14,7 +14,9 @@ from tilewright.base.text import plural
 from tilewright.compiler.frontends.stablehlo.call import Call
 from tilewright.compiler.frontends.stablehlo.demands import (
     Demand,
+    each_is_same,
     fits,
+    handed_over,
     kind_of,
     tensor_of,
 )
@@ -172,3 +174,28 @@ def one_shape_of(types: Sequence[TensorType]) -> None:
         for other in types[:place]:
             if not fits(type_, other):
                 raise ModelError(f"inputs are {other} and {type_}, expected one shape")
+
+
+def _types(values: Sequence[Value]) -> list[Type]:
+    return [value.type for value in values]
+
+
+def carries(call: Call) -> None:
+    """Both regions of a loop take what it carries, and the second one gives it."""
+    each_is_same(call)
+    operands = _types(call.operation.operands)
+    for index, part in enumerate(call.operation.regions):
+        for block in part.blocks:
+            handed_over(operands, _types(block.arguments), "gives", f"region {index} takes")
+    gives_results(call, 1)
+
+
+def gives_results(call: Call, first: int = 0) -> None:
+    """What regions from one on return are the results."""
+    results = _types(call.operation.results)
+    for index, part in enumerate(call.operation.regions[first:], first):
+        for block in part.blocks:
+            if block.operations and block.operations[-1].name in RETURNS:
+                handed_over(
+                    returned(block), results, f"region {index} returns", "the result is"
+                )

@@ -346,6 +346,15 @@ class Module:
     attributes: Attributes = field(default_factory=dict[str, Attribute])
     place: Place = Place(1, 1)
 
+    def entries(self) -> list[tuple[Function, Block]]:
+        """What is run: `main`, or the only function, or all if all are tests on their own."""
+        main = self.functions.get("main")
+        functions = list(self.functions.values()) if main is None else [main]
+        alone = all(not f.type.inputs and not f.type.results for f in functions)
+        if len(functions) > 1 and not alone:
+            return []
+        return [(f, f.body) for f in functions if f.body is not None]
+
     def operations(self) -> Iterator[Operation]:
         """Every operation, those in regions after the one that holds them."""
         for function in self.functions.values():

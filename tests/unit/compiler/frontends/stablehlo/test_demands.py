@@ -316,3 +316,53 @@ def test_products_of_wide_floats_are_rounded_once() -> None:
     given = [np.float32([[1.01, -1]]), np.float32([[1.01], [1]])]
     (found,) = evaluate(load(text.encode()).graph, given)
     np.testing.assert_allclose(found.astype(np.float32), 0.0201, rtol=1e-2)
+
+
+CARRIED = """func.func @main(%a: tensor<i4>) -> tensor<i4> {{
+  %r = "stablehlo.while"(%a) ({{^bb0(%x: tensor<{first}>): %c = stablehlo.constant dense<false> : tensor<i1>
+    stablehlo.return %c : tensor<i1>}}, {{^bb0(%x: tensor<{second}>): stablehlo.return %x : tensor<{second}>}}) : (tensor<i4>) -> tensor<i4>
+  return %r : tensor<i4>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (CARRIED.format(first="i8", second="i4"), "region 0 takes tensor<i8>"),
+        (CARRIED.format(first="i4", second="i8"), "region 1 takes tensor<i8>"),
+        (
+            """func.func @main(%p: tensor<i1>, %a: tensor<f8E5M2>) -> tensor<f8E4M3FN> {
+  %r = "stablehlo.if"(%p) ({stablehlo.return %a : tensor<f8E5M2>}, {stablehlo.return %a : tensor<f8E5M2>}) : (tensor<i1>) -> tensor<f8E4M3FN>
+  return %r : tensor<f8E4M3FN>}""",
+            "region 0 returns tensor<f8E5M2> as value 0",
+        ),
+        (
+            """func.func private @f(%x: tensor<i8>) -> tensor<i8> { return %x : tensor<i8> }
+func.func @main(%a: tensor<i4>) -> tensor<i8> {
+  %r = "func.call"(%a) {callee = @f} : (tensor<i4>) -> tensor<i8>
+  return %r : tensor<i8>}""",
+            "@f takes tensor<i8>",
+        ),
+        (
+            "func.func @main(%a: tensor<i4>) -> tensor<i8> { return %a : tensor<i4> }",
+            "returns tensor<i4> as value 0, its type says tensor<i8>",
+        ),
+        (
+            f"func.func @main(%a: {F32}) -> tensor<4xf32> {{\n {plain('all_gather', 1, 'tensor<4xf32>', F32, more='{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 0]]> : tensor<1x2xi64>}')}\n return %r : tensor<4xf32> }}",
+            "name a process twice",
+        ),
+        (
+            f"func.func @main(%a: {F32}) -> {F32} {{\n {plain('all_gather', 1, F32, F32, more='{all_gather_dim = -1 : i64, replica_groups = dense<[[0]]> : tensor<1x1xi64>}')}\n return %r : {F32} }}",
+            "all_gather_dim is -1",
+        ),
+        (
+            f"func.func @main(%a: {F32}) -> {F32} {{\n {plain('collective_permute', 1, F32, F32, more='{source_target_pairs = dense<[[0, 0], [0, 0]]> : tensor<2x2xi64>}')}\n return %r : {F32} }}",
+            "name a source or a target twice",
+        ),
+    ],
+)  # fmt: skip
+def test_values_that_are_handed_over_keep_their_type(text: str, says: str) -> None:
+    """Elements of few bits are held in the same wider type, so only what is stated tells them apart."""
+    with pytest.raises(ModelError) as caught:
+        load(text.encode())
+    assert says in str(caught.value)
