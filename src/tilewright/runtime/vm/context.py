@@ -9,12 +9,14 @@ Source: IREE `vm/context.h`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast, final
+from typing import Final, cast, final
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.vm.invocation import Invocation
 from tilewright.runtime.vm.module import Callee, Module, ModuleImport, ModuleState
+
+_NEWER: Final = "it was made by a newer compiler than this runtime knows, or for another module of this name"
 
 
 @final
@@ -28,6 +30,7 @@ class Context:
         self._modules: dict[str, Module] = {}
         self._states: dict[str, ModuleState] = {}
         self._is_frozen: bool = False
+        self._is_closed: bool = False
         for module in modules:
             self.register(module)
 
@@ -80,17 +83,22 @@ class Context:
     def lookup(self, full_name: str) -> Callee:
         """The function `module.function`.
 
-        Raises: DeviceError (StatusCode.NOT_FOUND) with the closest names.
+        Raises: DeviceError (StatusCode.NOT_FOUND) with the closest names, and of a context that is closed.
         """
         module_name, _, name = full_name.partition(".")
         state = self._states.get(module_name)
         found = None if state is None else state.lookup(name, None)
+        if found is None and self._is_closed:
+            raise failure(
+                StatusCode.FAILED_PRECONDITION, f"no '{full_name}': the context is closed"
+            )
         if found is None:
             known = [f"{m.name}.{f.name}" for m in self.modules for f in m.functions]
             raise failure(
                 StatusCode.NOT_FOUND,
                 f"no function '{full_name}'",
-                hint=did_you_mean(full_name, known) or f"known: {' '.join(known[:8])}",
+                hint=did_you_mean(full_name, known)
+                or (f"known: {' '.join(known[:8])}" if known else None),
             )
         return found
 
@@ -124,6 +132,7 @@ class Context:
                 leave()
         self._states.clear()
         self._modules.clear()
+        self._is_closed = True
 
     def _check_dependencies(self, module: Module) -> None:
         for wanted in module.dependencies:
@@ -142,7 +151,7 @@ class Context:
                     f"module '{wanted.name}' has version {found.version}, expected at least "
                     f"{wanted.minimum_version}",
                     location=f"module '{module.name}'",
-                    hint="the module was made by a newer compiler than this runtime knows",
+                    hint=_NEWER,
                 )
 
     def _waits(self, wanted: ModuleImport) -> Callee | None:
@@ -163,11 +172,8 @@ class Context:
                 f"import '{wanted.name}': module '{module_name}' is missing",
                 location=where,
             )
-        offered = [
-            f.calling_convention
-            for f in self._modules[module_name].functions
-            if f.name == name
-        ]
+        functions = self._modules[module_name].functions
+        offered = [f.calling_convention for f in functions if f.name == name]
         if offered:
             raise failure(
                 StatusCode.INTERNAL,
@@ -179,5 +185,5 @@ class Context:
             StatusCode.NOT_FOUND,
             f"import '{wanted.name}' {wanted.calling_convention}: no such function",
             location=where,
-            hint="the module was made by a newer compiler than this runtime knows",
+            hint=did_you_mean(name, [f.name for f in functions]) or _NEWER,
         )

@@ -74,6 +74,8 @@ def test_a_missing_module_is_named_with_the_import() -> None:
 def test_a_missing_function_is_named() -> None:
     with pytest.raises(DeviceError, match=r"import 'host.other' 0v_v: no such function"):
         load(importing("host.other", "0v_v"), host("0v_v"))
+    with pytest.raises(DeviceError, match=r"no such function.*\nhint: did you mean 'call'"):
+        load(importing("host.cal", "0v_v"), host("0v_v"))
 
 
 def test_another_signature_is_named_on_both_sides() -> None:
@@ -144,6 +146,11 @@ def test_closing_runs_deinit_last_first() -> None:
         context.register(BytecodeModule(module.finish(), Instance()))
     context.close()
     assert seen == ["2", "1"]
+    with pytest.raises(DeviceError, match=r"no 'host.say': the context is closed"):
+        context.lookup("host.say")
+    with pytest.raises(DeviceError) as caught:
+        Context().lookup("m.f")
+    assert "known" not in str(caught.value)
 
 
 def test_signals_reach_modules_that_listen() -> None:
