@@ -176,8 +176,13 @@ def _begin(node: Node, threads: Executor) -> Callable[[], list[Array]]:
     evaluate = partial(_evaluate, node, [v and constant_of(v) for v in node.operands])
     if sum(cast("int", value.type.size_bytes) for value in node.results) < _LARGE_BYTES:
         return evaluate
-    # numpy lets others run meanwhile.
-    return threads.submit(copy_context().run, evaluate).result
+    try:
+        # numpy lets others run meanwhile.
+        return threads.submit(copy_context().run, evaluate).result
+    except (
+        RuntimeError
+    ):  # where the system, or an interpreter that ends, starts no further thread
+        return evaluate
 
 
 def _evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:

@@ -6,6 +6,7 @@ import pytest
 
 from fakes.contractions import product
 from fakes.graphs import assert_becomes, ops, parse, run
+from fakes.scarce_threads import threads_left
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.compiler.graph.ir import Graph, Node
@@ -149,8 +150,10 @@ def test_only_the_end_of_a_chain_is_brought_to_its_place(monkeypatch):
     assert placed == [(5, 60, 200)]
 
 
-@pytest.mark.parametrize("cores", [1, 2, 8])
-def test_large_weights_fold_alike_on_any_number_of_cores(monkeypatch, cores):
+@pytest.mark.parametrize(("cores", "threads"), [(1, 9), (2, 9), (8, 9), (2, 0), (8, 1)])
+def test_large_weights_fold_alike_on_any_number_of_cores_and_threads(
+    monkeypatch, cores, threads
+):
     monkeypatch.setattr(fold_constants, "usable_cores", lambda: cores)
     builder = GraphBuilder()
     given = [weights((300, 400)) + k for k in range(6)]
@@ -158,7 +161,8 @@ def test_large_weights_fold_alike_on_any_number_of_cores(monkeypatch, cores):
         turned = builder.transpose(builder.constant(array), perm=(1, 0))
         flat = builder.reshape(turned, shape=(1000, 120))
         builder.output(f"y{k}", builder.add(flat, builder.constant(array[0, :120])))
-    run_passes(builder.graph, F)
+    with threads_left(threads):
+        run_passes(builder.graph, F)
     assert ops(builder.graph) == []
     for value, array in zip(builder.graph.outputs, given, strict=True):
         expected = array.T.reshape(1000, 120) + array[0, :120]
