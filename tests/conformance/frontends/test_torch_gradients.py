@@ -363,6 +363,8 @@ OPEN = {
     "unfolded": lambda x: x.unfold(1, 2, 1).prod(-1),
     "linear": lambda x: f.linear(x, torch.ones(3, 5), torch.ones(3)).softmax(-1),
     "written": lambda x: x.clone().mul_(2).sin_(),
+    "softmax": lambda x: x.softmax(-1),
+    "loss": lambda x: f.gaussian_nll_loss(x, torch.ones_like(x), x.abs()),
 }  # fmt: skip
 """Where sizes are open and results are views, or of such."""
 
@@ -371,29 +373,62 @@ OPEN = {
 @pytest.mark.parametrize("name", OPEN)
 def test_derivatives_along_directions_of_open_sizes(name: str) -> None:
     rows = ({0: torch.export.Dim.AUTO},) * 2
-    calls = [(torch.randn(n, 5), torch.randn(n, 5)) for n in (4, 7, 3)]
+    # Of one row there is one part, and turned it lies as it lay.
+    counts = (4, 7, 3, 2) if name in ("parted", "turned") else (4, 7, 3, 2, 1)
+    calls = [(torch.randn(n, 5), torch.randn(n, 5)) for n in counts]
     programs.same(lambda x, t: func.jvp(OPEN[name], (x,), (t,)), calls, rows)
 
 
-FIXED = {
-    "features": (lambda x: f.layer_norm(x, (x.shape[-1],)), 1),
-    "rows": (lambda x: f.layer_norm(x, (6,)), 0),
-    "groups": (lambda x: f.group_norm(x, 2), 0),
-    "batch": (lambda x: f.batch_norm(x, None, None, training=True), 0),
+WHOLE = torch.arange(1.0, 5)
+NORMS = {
+    "features": (lambda x: f.layer_norm(x, (x.shape[-1],)), (3, 4, None)),
+    "rows": (lambda x: f.layer_norm(x, (4, 3), None, torch.ones(3)), (None, 4, 3)),
+    "groups": (lambda x: f.group_norm(x, 2, WHOLE, WHOLE.flip(0)), (None, 4, 3)),
+    "length of groups": (lambda x: f.group_norm(x, 2), (2, 4, None)),
+    "statistics of the batch": (lambda x: f.batch_norm(x, None, None, WHOLE, training=True), (None, 4, 3)),
+    "statistics": (lambda x: f.batch_norm(x, WHOLE, WHOLE, WHOLE, WHOLE), (None, 4)),
+    "instances": (lambda x: f.instance_norm(x, weight=WHOLE), (None, 4, 3)),
+    "squares": (lambda x: f.rms_norm(x, (3,)), (None, 4, 3)),
 }  # fmt: skip
-"""What torch's core computes along a direction with numbers that it makes of sizes, and which axis is open."""
+"""What torch's core computes along a direction with numbers that it makes of sizes, and shapes; None is open."""
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", FIXED)
-def test_derivatives_along_directions_whose_sizes_torch_fixes_are_refused(
-    name: str,
-) -> None:
-    function, axis = FIXED[name]
-    along = module_of(lambda x, t: func.jvp(function, (x,), (t,)))
+@pytest.mark.parametrize("name", NORMS)
+def test_derivatives_of_normalizations_along_directions_of_open_sizes(name: str) -> None:
+    function, shape = NORMS[name]
+
+    def both(x: Any, t: Any) -> Any:
+        along = func.jvp(function, (x,), (t,))
+        return *along, func.jacfwd(lambda x: function(x).sum(0))(x)
+
+    shapes = [[n if size is None else size for size in shape] for n in (4, 7, 1, 3, 2)]
+    calls = [(torch.randn(*sizes), torch.randn(*sizes)) for sizes in shapes]
+    programs.same(both, calls, ({shape.index(None): torch.export.Dim.AUTO},) * 2)
+
+
+def test_normalizations_of_halves_along_directions_are_computed_wide() -> None:
+    """Of elements that only a wide mean tells from none."""
+
+    def along(x: Any, t: Any) -> Any:
+        halves = ((x + 300).half(),), (t.half(),)
+        found = func.jvp(lambda x: f.layer_norm(x, (9,)), *halves)
+        return [(part * 4).round().int() for part in found]
+
+    calls = [(torch.randint(0, 9, (n, 9)).float(), torch.zeros(n, 9)) for n in (4, 1, 6)]
+    programs.same(along, calls, ({0: torch.export.Dim.AUTO},) * 2)
+
+
+def test_what_torch_fixes_the_sizes_of_is_refused() -> None:
+    """Of the operator itself, which modules do not call."""
+    along = module_of(
+        lambda x, t: func.jvp(
+            lambda x: torch.native_layer_norm(x, (6,), None, None, 1e-5)[0], (x,), (t,)
+        )
+    )
     args = (torch.randn(4, 6), torch.randn(4, 6))
     with pytest.raises(ModelError) as caught:
-        load(Captured(along, args, dynamic_shapes=({axis: torch.export.Dim.AUTO},) * 2))
+        load(Captured(along, args, dynamic_shapes=({0: torch.export.Dim.AUTO},) * 2))
     assert caught.value.hint == failed_exports.NO_TRANSFORM
     same(along, *args)
 

@@ -8,13 +8,15 @@ by `associative_scans` for what torch batches.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.failed_exports import ended_transforms
 from tilewright.compiler.frontends.torch.kept_attributes import unchanged_attributes
+from tilewright.compiler.frontends.torch.traceable import traceable_functions
 
 # Torch's modules and tensors have no types that we see.
 Held = Any
@@ -70,10 +72,26 @@ def _by_operators(model: Any, args: tuple[Held, ...], kwargs: dict[str, Held]) -
 def operators_of(function: Callable[..., Any], flat: Sequence[Held]) -> Any:
     """What a function of tensors computes, by operators alone; traced with these, which an export may be tracing."""
     torch, proxies = border.load(), border.load("torch.fx.experimental.proxy_tensor")
-    alone = (proxies.disable_proxy_modes_tracing(), torch._C.DisableTorchFunction())
     apart = {torch.ops.aten._efficientzerotensor.default: _zeros}
-    with ended_transforms(), torch.no_grad(), alone[0], alone[1]:
+    with ended_transforms(), torch.no_grad(), contextlib.ExitStack() as alone:
+        alone.enter_context(proxies.disable_proxy_modes_tracing())
+        alone.enter_context(_no_function_modes())
+        alone.enter_context(traceable_functions())
         return proxies.make_fx(function, apart, _allow_non_fake_inputs=True)(*flat)
+
+
+@contextlib.contextmanager
+def _no_function_modes() -> Generator[None]:
+    """While this thread is in this context, none of the modes that watched its calls of functions does."""
+    overrides = border.load("torch.overrides")
+    modes = overrides._get_current_function_mode_stack()
+    for _ in modes:
+        overrides._pop_mode()
+    try:
+        yield
+    finally:
+        for mode in modes:
+            overrides._push_mode(mode)
 
 
 def _zeros(size: Held, *, pin_memory: bool | None = None, **options: Held) -> Held:

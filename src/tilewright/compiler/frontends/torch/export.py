@@ -25,7 +25,6 @@ from tilewright.compiler.frontends.torch.changed_attributes import watched_attri
 from tilewright.compiler.frontends.torch.checked_distributions import (
     checked_distributions,
 )
-from tilewright.compiler.frontends.torch.checks import ASSERTED
 from tilewright.compiler.frontends.torch.contiguous_copies import (
     contiguous_copies,
     writes_in_place,
@@ -47,6 +46,7 @@ from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
 from tilewright.compiler.frontends.torch.open_sizes import fixed_sizes
 from tilewright.compiler.frontends.torch.packed_sequences import packed_sequences
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
+from tilewright.compiler.frontends.torch.sizes import environment_of
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
 from tilewright.compiler.frontends.torch.vision import sizes_from_none
 
@@ -408,8 +408,9 @@ def _obliviously() -> AbstractContextManager[None]:
 
 
 def _as_traced(graph: Any) -> AbstractContextManager[None]:
-    """As the program was traced: where it checks sizes, another trace adds no checks that only the example's need."""
-    checks = any(str(node.target) == ASSERTED for node in graph.nodes)
+    """As the program was traced: where it may check sizes, another trace adds no checks that only the example's need."""
+    environment = environment_of(graph.nodes)
+    checks = getattr(environment, "prefer_deferred_runtime_asserts_over_guards", False)
     return _obliviously() if checks else contextlib.nullcontext()
 
 

@@ -32,6 +32,7 @@ from tilewright.compiler.frontends.torch.decompositions import (
     quantized_and_back,
     quantized_by_channel,
 )
+from tilewright.compiler.frontends.torch.directional_norms import directional_norms
 from tilewright.compiler.frontends.torch.layout_questions import is_contiguous
 from tilewright.compiler.frontends.torch.open_counts import open_counts
 from tilewright.compiler.frontends.torch.packed_sequences import first_size, zeros
@@ -318,6 +319,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
     """By what modules call: functions and methods."""
     torch = _torch()
     return {
+        **directional_norms(),
         **open_counts(),
         torch.affine_grid_generator: _affine_grid,
         torch.allclose: _are_close,
