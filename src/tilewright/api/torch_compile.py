@@ -266,7 +266,7 @@ class _Graph:
             tune(graph, budget=budget, **names)
         self._model: Model = compile_model(graph, **options)
         self._run: Callable[..., Any] = self._model.session.executor
-        self._versions: list[int] = [tensor._version for tensor in self._watched]
+        self._versions: list[int] = self._written()
         self._wide: bool = (
             any(self._parts)
             or any(
@@ -295,10 +295,15 @@ class _Graph:
         given = [arguments[place] for place in self._places]
         if not all(map(operator.is_, given, self._weights)):
             self._replace(given)
-        elif [tensor._version for tensor in self._watched] == self._versions:
+        elif self._written() == self._versions:
             return
         program = read_traced(self._module, "graph", self._held)
         self._compile(_without(program, self._views))
+
+    def _written(self) -> list[int]:
+        """What changes when weights are written to: how often they were, and where they lie, for `x.data = y` is not counted."""
+        counts = [tensor._version for tensor in self._watched]
+        return counts + [tensor.data_ptr() for tensor in self._weights]
 
     def _replace(self, given: Sequence[Any]) -> None:
         """Take other tensors for weights; one that is another again and again is an input."""

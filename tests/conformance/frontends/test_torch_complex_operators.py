@@ -77,6 +77,37 @@ def of_other_types(z: Any) -> Any:
     return *running, *whole, *of_reals, *to_reals
 
 
+def logarithms_of_sums(z: Any) -> Any:
+    far = torch.cat([z + 1000, z - 1000])  # whose powers are no numbers
+    every = z.logsumexp((0, 1)), torch.special.logsumexp(z, 1), far.logsumexp(0)
+    return *every, z.logsumexp(0, keepdim=True), z[:0].logsumexp(0)
+
+
+@pytest.mark.parametrize("sides", [None, ({0: torch.export.Dim.AUTO},)])
+def test_complex_sums_and_means_have_the_roots_and_logarithms_that_torch_has(
+    sides: Any,
+) -> None:
+    counts = (3, 1, 5) if sides else (3,)
+    same(logarithms_of_sums, [(numbers(n, 4),) for n in counts], sides)
+    same(means, [(numbers(n, 4),) for n in counts], sides)
+
+
+def means(z: Any) -> Any:
+    """By the mean of squares, not of magnitudes."""
+    plain, wide = functional.rms_norm(z, (4,)), functional.rms_norm(z * 1j, (4,), eps=1e-2)
+    return plain, wide, functional.rms_norm(z, (4,), z[0] + 1)
+
+
+def even_steps(z: Any) -> Any:
+    steps = [torch.linspace(1 - 1j, 2 + 5j, count) for count in (7, 4, 2, 1, 0)]
+    given = torch.linspace(1j, 2, 3, dtype=torch.complex128)
+    return *steps, given, torch.linspace(0, 1, 5, dtype=z.dtype) * z[0, 0]
+
+
+def test_complex_numbers_lie_between_others_in_even_steps() -> None:
+    same(even_steps, [(numbers(2, 2),)])
+
+
 def turned(z: Any) -> Any:
     return torch.rsub(z, z[0], alpha=1 - 2j), torch.rsub(z.real, z), torch.rsub(z, 2.0)
 

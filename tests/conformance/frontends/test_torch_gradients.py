@@ -379,15 +379,15 @@ def test_derivatives_along_directions_of_open_sizes(name: str) -> None:
     programs.same(lambda x, t: func.jvp(OPEN[name], (x,), (t,)), calls, rows)
 
 
-WHOLE = torch.arange(1.0, 5)
+FOUR = torch.arange(1.0, 5, dtype=torch.float64)
 NORMS = {
     "features": (lambda x: f.layer_norm(x, (x.shape[-1],)), (3, 4, None)),
-    "rows": (lambda x: f.layer_norm(x, (4, 3), None, torch.ones(3)), (None, 4, 3)),
-    "groups": (lambda x: f.group_norm(x, 2, WHOLE, WHOLE.flip(0)), (None, 4, 3)),
+    "rows": (lambda x: f.layer_norm(x, (4, 3), None, torch.ones(4, 3).double()), (None, 4, 3)),
+    "groups": (lambda x: f.group_norm(x, 2, FOUR, FOUR.flip(0)), (None, 4, 3)),
     "length of groups": (lambda x: f.group_norm(x, 2), (2, 4, None)),
-    "statistics of the batch": (lambda x: f.batch_norm(x, None, None, WHOLE, training=True), (None, 4, 3)),
-    "statistics": (lambda x: f.batch_norm(x, WHOLE, WHOLE, WHOLE, WHOLE), (None, 4)),
-    "instances": (lambda x: f.instance_norm(x, weight=WHOLE), (None, 4, 3)),
+    "statistics of the batch": (lambda x: f.batch_norm(x, None, None, FOUR, training=True), (None, 4, 3)),
+    "statistics": (lambda x: f.batch_norm(x, FOUR, FOUR, FOUR, FOUR), (None, 4)),
+    "instances": (lambda x: f.instance_norm(x, weight=FOUR), (None, 4, 3)),
     "squares": (lambda x: f.rms_norm(x, (3,)), (None, 4, 3)),
 }  # fmt: skip
 """What torch's core computes along a direction with numbers that it makes of sizes, and shapes; None is open."""
@@ -403,7 +403,7 @@ def test_derivatives_of_normalizations_along_directions_of_open_sizes(name: str)
         return *along, func.jacfwd(lambda x: function(x).sum(0))(x)
 
     shapes = [[n if size is None else size for size in shape] for n in (4, 7, 1, 3, 2)]
-    calls = [(torch.randn(*sizes), torch.randn(*sizes)) for sizes in shapes]
+    calls = [tuple(torch.randn(2, *sizes).double()) for sizes in shapes]
     programs.same(both, calls, ({shape.index(None): torch.export.Dim.AUTO},) * 2)
 
 

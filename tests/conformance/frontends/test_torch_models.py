@@ -246,6 +246,26 @@ def test_the_module_of_an_exported_program_has_no_mode() -> None:
             tw.compile(other, args=(x,))
 
 
+class Holder(nn.Module):
+    """Holds a part that torch lets nobody take out of training, and so cannot leave it by itself."""
+
+    def __init__(self, part: Any, own: Any) -> None:
+        super().__init__()
+        self.part, self.own = part, own
+
+    def forward(self, x: Any) -> Any:
+        return self.own(self.part(x))
+
+
+def test_only_the_other_parts_of_what_holds_an_exported_one_have_a_mode() -> None:
+    first, second, x = perceptron(), nn.Dropout(), torch.randn(5, 16)
+    holder = Holder(torch.export.export(first, (x,)).module(), second)
+    with pytest.raises(UserError, match="training mode"):
+        tw.compile(holder, args=(x,))
+    second.eval()
+    agree(tw.compile(holder, args=(x,)), first, x)
+
+
 def test_a_module_without_arguments_or_in_training_is_refused() -> None:
     with pytest.raises(UserError, match="arguments that it is exported with are missing"):
         tw.compile(perceptron())

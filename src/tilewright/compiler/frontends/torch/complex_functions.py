@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import numpy as np
+
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
@@ -21,18 +23,19 @@ from tilewright.compiler.frontends.kit.complex_parts import Complex, product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.axes import axis_of
+from tilewright.compiler.frontends.torch.axes import axes_of, axis_of
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.complex_operands import (
     Held,
     as_complex,
+    known_number,
     multiple,
     operand_of,
 )
 from tilewright.compiler.frontends.torch.contraction import matrix_product
 from tilewright.compiler.frontends.torch.convolution import FORMS, Form
 from tilewright.compiler.frontends.torch.program import Ref
-from tilewright.compiler.frontends.torch.reduction import moments
+from tilewright.compiler.frontends.torch.reduction import moments, reduced
 from tilewright.compiler.ops.shapes import element_count
 
 Build = Callable[[Call], Held]
@@ -89,9 +92,8 @@ def _both(call: Call, name: str) -> Complex:
     found = call.argument(name)
     if isinstance(found, Ref):
         return as_complex(call.maker, call.held(name))
-    if not isinstance(found, int | float | complex):
-        raise UnsupportedError(f"argument '{name}' is no number that is known")
-    dtype, number = as_complex(call.maker, call.held("self")).real.dtype, complex(found)
+    dtype = as_complex(call.maker, call.held("self")).real.dtype
+    number = known_number(call, name)
     return Complex(*(call.maker.scalar(n, dtype) for n in (number.real, number.imag)))
 
 
@@ -219,6 +221,55 @@ def _variance(*, root: bool, with_mean: bool) -> Callable[[Call], Held | Sequenc
     return build
 
 
+def _logarithm_of_sum(call: Call) -> Complex:
+    """Of powers; the largest real part is taken out of them."""
+    e, z = call.maker, operand_of(call, "self")
+    axes, keep = axes_of(call, z.real.rank), call.flag("keepdim")
+    zero, real = e.scalar(0, z.real.dtype), z.real
+    if all(real.shape[axis] != 0 for axis in axes):
+        most = reduced(e, "reduce_max", real, axes, keep=True)
+        most = e.op("where", e.op("is_inf", most), zero, most)
+        real = e.op("sub", real, most)
+    else:
+        most = zero
+    powers = FUNCTIONS["exp"](Pair.of(e, Complex(real, z.imaginary))).rounded(call.dtype())
+    total = powers.map(lambda part: reduced(e, "reduce_sum", part, axes, keep=keep))
+    found = FUNCTIONS["log"](Pair.of(e, total)).rounded(call.dtype())
+    most = most if most is zero else e.reshape(most, found.real.shape)
+    return Complex(e.op("add", found.real, most), found.imaginary)
+
+
+def _root_mean_square(call: Call) -> Complex:
+    """The root is of the mean of the squares themselves, as torch has it, not of their magnitudes."""
+    e, z = call.maker, operand_of(call, "input")
+    rank = z.real.rank
+    axes = tuple(range(rank - len(call.sizes("normalized_shape")), rank))
+    smallest = 2.0**-52 if z.real.dtype == dtypes.f64 else 2.0**-23
+    epsilon = float(call.number("eps")) if call.has("eps") else smallest
+    if any(size == 0 for size in z.real.shape):
+        call.argument("weight")
+        return z
+    mean = _times(e, z, z).map(
+        lambda part: reduced(e, "reduce_mean", part, axes, keep=True)
+    )
+    real = e.op("add", mean.real, e.scalar(epsilon, mean.real.dtype))
+    root = FUNCTIONS["rsqrt"](Pair.of(e, Complex(real, mean.imaginary)))
+    found = _times(e, z, root.rounded(call.dtype()))
+    return _times(e, found, operand_of(call, "weight")) if call.has("weight") else found
+
+
+def _even_steps(call: Call) -> Complex:
+    """From the nearer end, as torch has it."""
+    call.argument("dtype")
+    count, places = call.integer("steps"), np.arange(call.integer("steps"))
+    start, end = known_number(call, "start"), known_number(call, "end")
+    step = (end - start) / max(count - 1, 1)
+    near = places < max(count // 2, 1)
+    found = np.where(near, start + step * places, end - step * (count - 1 - places))
+    e, parts = call.maker, (np.real(found), np.imag(found))
+    return Complex(*(e.cast(e.constant(part.copy()), call.dtype()) for part in parts))
+
+
 def _between(call: Call) -> Complex:
     """`self + weight (end - self)`."""
     e, x, y = call.maker, operand_of(call, "self"), operand_of(call, "end")
@@ -338,6 +389,7 @@ ROWS: Final[dict[str, Callable[[Call], Held | Sequence[Held]]]] = {
     "isfinite": _finite, "silu": _self_gated, "cumprod": _running_product,
     "linear": _linear, "addmm": _added_product("mat1", "mat2"), "addmv": _added_product("mat", "vec"), "addcdiv": _added_quotient, "baddbmm": _added_product("batch1", "batch2"),
     "dot": _vectors(conjugated=False), "vdot": _vectors(conjugated=True), "outer": _outer, "ger": _outer,
+    "logsumexp": _logarithm_of_sum, "special_logsumexp": _logarithm_of_sum, "rms_norm": _root_mean_square, "linspace": _even_steps,
     "addcmul": _added_multiple, **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), _between),
     **dict.fromkeys(("prod", "prod.dim_int"), _product_of_all),
 }  # fmt: skip

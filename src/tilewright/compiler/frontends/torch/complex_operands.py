@@ -37,10 +37,16 @@ def operand_of(call: Call, name: str) -> Complex:
     found = call.argument(name)
     if isinstance(found, Ref):
         return on_parts(call, pair_of(call, name))
+    number, dtype = known_number(call, name), call.dtype()
+    return Complex(*(call.maker.scalar(n, dtype) for n in (number.real, number.imag)))
+
+
+def known_number(call: Call, name: str) -> complex:
+    """An argument that is a number.  Raises: UnsupportedError for what only calls know."""
+    found = call.argument(name)
     if not isinstance(found, int | float | complex):
         raise UnsupportedError(f"argument '{name}' is no number that is known")
-    number, dtype = complex(found), call.dtype()
-    return Complex(*(call.maker.scalar(n, dtype) for n in (number.real, number.imag)))
+    return complex(found)
 
 
 def multiple(call: Call, pair: Complex, name: str) -> Complex:

@@ -83,15 +83,16 @@ def _batch_norm(
 ) -> Held:  # fmt: skip
     """By the statistics that are kept, or by those of the batch where none are."""
     del momentum
-    is_kept = running_mean is not None and running_var is not None
-    if _is_torchs(input) or is_kept == training:
+    if _is_torchs(input):
         return NotImplemented
-    if is_kept:
-        centred = _by_channel(_wide(input), None, -running_mean)
-        found = _by_channel(centred, (running_var + eps).rsqrt(), None)
-    else:
+    if running_mean is None or running_var is None:
         axes = [axis for axis in range(input.dim()) if axis != 1]
         found = _normalized(input, axes, eps)
+    elif training:  # they would be written to
+        return NotImplemented
+    else:
+        centred = _by_channel(_wide(input), None, -running_mean)
+        found = _by_channel(centred, (running_var + eps).rsqrt(), None)
     return _by_channel(found, weight, bias).to(input.dtype)
 
 

@@ -100,7 +100,7 @@ def export(captured: Captured) -> Any:
             location=name,
             hint="compile(module, (x,)), as for torch.export.export",
         )
-    if model.training and not _is_traced(model):
+    if model.training and _asks_mode(model):
         raise UserError(
             "the module is in training mode",
             location=name,
@@ -177,6 +177,18 @@ def _refuse_packed(model: Any, *, has_open_sizes: bool) -> None:
                 f"{place} observes the ranges of what it quantizes, which changes what the next call gives",
                 hint="call module.apply(torch.ao.quantization.disable_observer) first, or compile the module that was prepared",
             )
+
+
+def _asks_mode(model: Any) -> bool:
+    """Whether a part in training may do something else when it is not.
+
+    What holds a graph of operators cannot leave training, for torch lets no such graph: only its other parts can.
+    """
+    graphs = [part for part in model.modules() if _is_traced(part)]
+    within = {inner for graph in graphs for inner in graph.modules()}
+    return any(
+        part.training and within.isdisjoint(part.modules()) for part in model.modules()
+    )
 
 
 def _is_traced(model: Any) -> bool:
