@@ -403,7 +403,7 @@ def test_derivatives_of_normalizations_along_directions_of_open_sizes(name: str)
         return *along, func.jacfwd(lambda x: function(x).sum(0))(x)
 
     shapes = [[n if size is None else size for size in shape] for n in (4, 7, 1, 3, 2)]
-    calls = [tuple(torch.randn(2, *sizes).double()) for sizes in shapes]
+    calls = [tuple(torch.randn(2, *sizes).double()) for sizes in shapes]  # views
     programs.same(both, calls, ({shape.index(None): torch.export.Dim.AUTO},) * 2)
 
 

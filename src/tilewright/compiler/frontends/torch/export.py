@@ -334,11 +334,11 @@ def _is_strided(tensor: Any) -> bool:
 
 
 def _as_function(captured: Captured) -> Captured:
-    """Of tensors of their own: sizes of what views are of have no names where torch makes sure of them."""
+    """Of tensors of their own: sizes of what views are of, and where in it they begin, have no names where torch makes sure of them."""
     torch, tree = border.load(), border.load("torch.utils._pytree")
     args, kwargs = tree.tree_map_only(
         torch.Tensor,
-        lambda x: x.detach().requires_grad_(x.requires_grad),
+        lambda x: x.detach().clone().requires_grad_(x.requires_grad),
         (captured.positional, captured.kwargs or {}),
     )
     model = differentiated(captured.model)
