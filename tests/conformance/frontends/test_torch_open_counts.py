@@ -9,8 +9,7 @@ import pytest
 import tilewright as tw
 from fakes.torch_programs import module_of, same
 from tilewright.base.diagnostics import TilewrightWarning
-from tilewright.base.errors import ModelError
-from tilewright.compiler.frontends.torch import Captured, load
+from tilewright.base.errors import InputError
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -114,11 +113,12 @@ def test_lines_that_are_written_into_a_given_tensor_are_those_of_the_example() -
     same(into_given, rows(9), COLUMNS)
 
 
-def test_a_line_between_complex_numbers_is_refused_as_one_of_a_known_size() -> None:
+def test_a_line_between_complex_numbers_is_as_long_as_that_of_the_example() -> None:
     module = module_of(lambda x: torch.linspace(1j, 2, x.shape[1]))
     for sides in (None, COLUMNS):
-        with pytest.raises(ModelError, match="of complex numbers is not supported"):
-            load(Captured(module, args=(torch.randn(2, 9),), dynamic_shapes=sides))
+        same(module, rows(9), sides)
+        with pytest.raises(InputError, match="9"):
+            same(module, rows(9, 7), sides)
 
 
 def classes(x: Any) -> Any:
