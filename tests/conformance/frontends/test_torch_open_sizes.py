@@ -293,6 +293,20 @@ def test_sizes_of_sizes_may_be_one_and_none(function: Callable[..., Any]) -> Non
     refused(function, calls[0], sides, numbers(2, 3, 7, *rest), "multiple of 4|agree")
 
 
+def rows_one_by_one(x: Any, t: Any) -> Any:
+    y = 2 * x
+    return torch.special.entr(t), y, torch.cat(list(y))
+
+
+def test_a_result_keeps_the_size_that_its_rows_were_counted_by() -> None:
+    """Torch leaves the size's name in tensors that were made before it became a number."""
+    t = torch.rand(5)
+    calls = [(torch.randn(3, 4), t), (torch.randn(3, 4), torch.rand(7))]
+    same(rows_one_by_one, calls, (ROWS, ROWS))
+    other = (torch.randn(2, 4), t)
+    refused(rows_one_by_one, calls[0], (ROWS, ROWS), other, "expected 3")
+
+
 # --- padded sequences ---------------------------------------------------------------------------
 
 

@@ -480,7 +480,12 @@ def _sizes(exported: Any) -> list[int]:
     (last,) = (node for node in exported.graph.nodes if node.op == "output")
     values = [getattr(node, "meta", {}).get("val") for node in last.args[0]]
     shapes = [getattr(value, "shape", ()) for value in values]
-    return [sum(not isinstance(size, int) for size in shape) for shape in shapes]
+    return [sum(_is_open(size) for size in shape) for shape in shapes]
+
+
+def _is_open(size: Any) -> bool:
+    """Whether no number stands for it: the module may have asked for one after the tensor was made."""
+    return not isinstance(size, int) and size.node.maybe_as_int() is None
 
 
 def keeps_batch_norm(graph: Any) -> bool:
