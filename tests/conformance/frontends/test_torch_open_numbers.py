@@ -140,6 +140,33 @@ def test_a_number_that_is_made_of_an_open_size_is_told() -> None:
         load(Captured(module, args=(x,)))
 
 
+PYTHON: dict[str, Any] = {
+    "len": lambda x: x.flatten(1).reshape(len(x), -1),
+    "len of a row": lambda x: x[:, : len(x[0]) - 1],
+    "int of a quotient": lambda x: x[:, : int(x.shape[1] / 2)],
+    "int of a share": lambda x: x[: int(x.shape[0] * 0.75)],
+    "int of a root": lambda x: x[:, : int(math.sqrt(x.shape[1]))],
+    "a float": lambda x: x * float(x.shape[0]),
+    "int of a count": lambda x: x.reshape(int(x.numel() / 2), 2),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("form", PYTHON)
+def test_numbers_that_python_makes_of_a_size_leave_it_open(form: str) -> None:
+    """Python has `len` and `int` give numbers; they were those of the example, or calls with others were refused."""
+    calls = [(torch.randn(n, m),) for n, m in ((5, 8), (3, 12), (8, 6))]
+    same(PYTHON[form], calls, ({0: AUTO, 1: AUTO},))
+    rows, columns = (torch.export.Dim(name, min=2, max=64) for name in ("rows", "columns"))
+    same(PYTHON[form], calls[:2], ({0: rows, 1: columns},))
+
+
+def test_the_length_of_a_tensor_leaves_its_rows_open() -> None:
+    calls = [(torch.randn(n, 2, 3),) for n in (5, 3)]
+    same(lambda x: (2 * x).view(len(x), -1), calls, (ROWS,))
+
+
 class Looking(nn.Module):
     """Asks a size in a way."""
 
@@ -152,8 +179,6 @@ class Looking(nn.Module):
 
 
 FIXING: dict[str, Any] = {
-    "int": lambda x, _: x * int(x.shape[0]),
-    "a float": lambda x, _: x * float(x.shape[0]),
     "a text, looked up": lambda x, table: x * table[f"n{x.shape[0]}"],
     "a text in a form": lambda x, _: x * len(f"{x.shape[0]:03d}"),
     "one of several": lambda x, _: x * 2 if x.shape[0] in (5, 6) else x,

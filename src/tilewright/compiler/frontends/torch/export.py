@@ -43,7 +43,7 @@ from tilewright.compiler.frontends.torch.hoist import all_graphs, hoisted
 from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
 from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
 from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
-from tilewright.compiler.frontends.torch.open_sizes import fixed_sizes
+from tilewright.compiler.frontends.torch.open_sizes import fixed_sizes, noted
 from tilewright.compiler.frontends.torch.packed_sequences import packed_sequences
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.sizes import environment_of
@@ -61,6 +61,7 @@ class Captured:
         args, kwargs: what the module is called with once, by torch.
         dynamic_shapes: as for `torch.export.export`.
         computes_functions: whether calls compute functions of `math` of open sizes; else Python does once.
+        leaves_open: whether dynamo is asked for what leaves more open, where the module makes numbers of sizes.
     """
 
     model: Any
@@ -68,6 +69,7 @@ class Captured:
     kwargs: Mapping[str, object] | None = None
     dynamic_shapes: object = None
     computes_functions: bool = True
+    leaves_open: bool = True
 
     @property
     def positional(self) -> tuple[object, ...]:
@@ -264,11 +266,12 @@ def _in_some_way(captured: Captured) -> Any:
     """The program by the first way that goes.
 
     Without dynamo; with it where sizes that calls decide meet guards that it need not make; then without asking the
-    example's sizes, and with guards that calls check; else as a function of its tensors.
+    example's sizes, and with guards that calls check, and with dynamo; else as a function of its tensors.
     """
     is_open = captured.dynamic_shapes is not None
     try:
-        return _without_transforms(captured, strict=False)
+        found = _without_transforms(captured, strict=False)
+        return _more_open(captured, found) if is_open else found
     except Exception:  # of torch, which raises anything
         with contextlib.suppress(Exception):
             if not is_open:
@@ -278,9 +281,12 @@ def _in_some_way(captured: Captured) -> Any:
             raise
         for oblivious, checks in ((True, False), (True, True), (False, True)):
             with contextlib.suppress(Exception):
-                return _without_transforms(
+                found = _without_transforms(
                     captured, strict=False, checks=checks, oblivious=oblivious
                 )
+                return _more_open(captured, found, oblivious=oblivious)
+        with contextlib.suppress(Exception):
+            return _without_transforms(captured, strict=True, oblivious=True)
         for oblivious in (True, False):
             with contextlib.suppress(Exception):
                 function = _as_function(captured)
@@ -288,6 +294,21 @@ def _in_some_way(captured: Captured) -> Any:
                 if not _fixes_sizes(exported):
                     return exported
         raise
+
+
+def _more_open(captured: Captured, found: Any, *, oblivious: bool = False) -> Any:
+    """By dynamo where this leaves more open: of Python's own `len(x)` and `int(n / 2)` it makes no numbers."""
+    met = noted()
+    if met is None or not (met.numbers and captured.leaves_open):
+        return found
+    first = met.of_last_trace()
+    with contextlib.suppress(Exception):  # of dynamo, which does not know all of Python
+        again = _without_transforms(captured, strict=True, oblivious=oblivious)
+        if met.is_more_open_than(first):
+            met.is_left_open = True
+            return again
+    met.take(first)
+    return found
 
 
 def _fixes_sizes(exported: Any) -> bool:

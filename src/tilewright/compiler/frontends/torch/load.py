@@ -141,6 +141,14 @@ def _best_attempt(captured: Captured) -> _Attempt:
 
 
 def _attempt(captured: Captured) -> _Attempt:
+    """What came of it; without what dynamo leaves open where it does not go with that."""
+    found = _attempt_once(captured)
+    if found.refused is None or not found.met.is_left_open:
+        return found
+    return _attempt_once(replace(captured, leaves_open=False))
+
+
+def _attempt_once(captured: Captured) -> _Attempt:
     with open_sizes() as met:
         exported, importer, refused = None, None, None
         try:

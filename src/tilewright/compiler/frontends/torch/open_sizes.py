@@ -54,16 +54,36 @@ class OpenSizes:
 
     Attributes:
         fixed: the sizes that the last trace made numbers of.
+        numbers: places where it made a number of a size, or of what is computed from one: `len(x)`, `int(n / 2)`.
         texts: places where it made texts of sizes, which are torch's names of them.
+        is_left_open: whether the program is that of dynamo because dynamo makes fewer numbers.
         functions_are_computed: whether calls are to compute a function of `math` of sizes.
         leaves: what Python calls each tensor or number that the module is given.
     """
 
     def __init__(self) -> None:
         self.fixed: dict[FixedSize, None] = {}
+        self.numbers: dict[str, None] = {}
         self.texts: dict[str, None] = {}
+        self.is_left_open: bool = False
         self.functions_are_computed: bool = False
         self.leaves: Sequence[str] = ()
+
+    def of_last_trace(self) -> OpenSizes:
+        """What the last trace met, which the next one does not forget."""
+        found = OpenSizes()
+        found.take(self)
+        return found
+
+    def take(self, other: OpenSizes) -> None:
+        """Hold what another trace met in the place of the last one."""
+        self.fixed, self.texts = dict(other.fixed), dict(other.texts)
+        self.numbers = dict(other.numbers)
+
+    def is_more_open_than(self, other: OpenSizes) -> bool:
+        """Whether the last trace made fewer numbers of sizes than another one, and fixed no more."""
+        fixes_no_more = len(self.fixed) <= len(other.fixed)
+        return fixes_no_more and len(self.numbers) < len(other.numbers)
 
 
 @final
@@ -106,8 +126,9 @@ def fixed_sizes(leaves: Sequence[str]) -> Generator[None]:
         _OWN.met.fixed.clear()
         _OWN.met.leaves = leaves
         _OWN.met.texts.clear()
+        _OWN.met.numbers.clear()
     with contextlib.ExitStack() as kept:
-        for substitute in (_NUMBERS, *_METHODS):
+        for substitute in (_REPLACED, *_NUMBERS, *_METHODS):
             kept.enter_context(substitute.used())
         yield
 
@@ -132,7 +153,29 @@ def _environment() -> Any:
     return border.load("torch.fx.experimental.symbolic_shapes").ShapeEnv
 
 
-_NUMBERS: Final = Substitute(_environment, "_set_replacement", _noting)
+def _noting_numbers(original: Callable[..., Any], tracing: Tracing) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def number(self: Any, file: str, line: int) -> Any:
+        met = _OWN.met if tracing.depth else None
+        is_open = met is not None and bool(self.expr.free_symbols)
+        found = original(self, file, line)
+        place = _place_of_number(inspect.currentframe()) if is_open else ""
+        if met is not None and place:
+            met.numbers[place] = None
+        return found
+
+    return number
+
+
+_REPLACED: Final = Substitute(_environment, "_set_replacement", _noting)
+_MAKES_NUMBERS: Final = ("guard_int", "guard_float")
+"""Functions of torch that make a number of a size, for whoever asks: operators that only compare sizes do it for all alike."""
+_NUMBERS: Final = tuple(
+    Substitute(
+        lambda: border.load("torch.fx.experimental.sym_node").SymNode, name, _noting_numbers
+    )
+    for name in _MAKES_NUMBERS
+)
 _LEAF: Final = re.compile(r"L\['flat_args'\]\[(\d+)\]")
 _ARGUMENT: Final = re.compile(r"L\['(\w+)'\]")
 
@@ -164,8 +207,18 @@ def _place(frame: FrameType | None) -> str:
 
 _ENDS: Final = (("_dynamo", "variables"), ("_dynamo", "symbolic_convert.py"), ("export",))
 """Where no frame of the module is behind: dynamo runs none, and an export calls it."""
-_MAKES_NUMBERS: Final = ("guard_int", "guard_float")
-"""Functions of torch that make a number of a size, for whoever asks: operators that only compare sizes do it for all alike."""
+
+
+def _place_of_number(frame: FrameType | None) -> str:
+    """Where the module makes a number of a size by itself; empty where torch does."""
+    while frame is not None and _is_passed(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    file = frame.f_code.co_filename
+    if is_of_module(file):
+        return _shown(file, frame.f_lineno)
+    return _place_of_dynamo() if is_within_torch(file, *_ENDS) else ""
 
 
 def _is_passed(file: str) -> bool:
