@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
@@ -35,7 +36,11 @@ from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.squares import tiles_apart, write_out_blocks
 from tilewright.compiler.schedule.rules.structure import numbers_of, parallel_chain
-from tilewright.compiler.schedule.rules.vectors import vectorize_loop, whole_part
+from tilewright.compiler.schedule.rules.vectors import (
+    only_moves,
+    vectorize_loop,
+    whole_part,
+)
 from tilewright.compiler.schedule.rules.workgroups import (
     Grid,
     block,
@@ -252,8 +257,12 @@ class PointwiseSite:
 
     def _is_written_further_apart(self, row: str) -> bool:
         """Whether lines of the result lie further apart than those that are read."""
-        far = max(_far(stride(w, row)) for w in stores(self.body))
-        return far > max(_far(stride(a, self.names[-1])) for a in self._apart())
+        written = [stride(w, row) for w in stores(self.body)]
+        read = [stride(a, self.names[-1]) for a in self._apart()]
+        far, near = (max(map(_far, found)) for found in (written, read))
+        # Of distances that only a call knows either may be the larger; a line that is left half written costs more.
+        is_open = any(not isinstance(distance, int) for distance in (*written, *read))
+        return far > near or (is_open and far == near)
 
     def _squares_or_strips(
         self, names: list[str], lanes: int, chosen: Pointwise, grid: Grid
@@ -274,25 +283,66 @@ class PointwiseSite:
             grid.commit(_grid_of_blocks(s, [*lane_block, *row_block], chosen.work))
         for few, size, long in ((row, height, lane), (lane, length, row)):
             self._few_side_by_side(few, size, long, lanes * chosen.vectors)
-        pieces = s.parts(do.version, row, length, lanes)
-        short = {n: pieces[-1][n] for n in (row, lane)}
+        wide = lanes * chosen.vectors
+        if not self._whole_squares(row, lane, lanes, wide, is_far=is_far):
+            short = s.parts(do.version, row, length, lanes)[-1]
+            self._squares_and_rests(row, lane, lanes, is_far=is_far)
+            self._strips(short[row], short[lane], lanes, wide)
+        return Outcome.POINTWISE
+
+    def _strips(self, strip: str, few: str, lanes: int, width: int) -> None:
+        """Lanes along the other side for rows shorter than a vector, strided, a strip of each written in turn."""
+        s = self.s
+        s.apply(do.reorder, [few, strip])
+        vectorize_loop(s, strip, lanes, width // lanes, self.machine)
+        s.note(
+            f"pointwise: '{strip}' in {lanes} lanes where rows are shorter than a vector"
+        )
+
+    def _whole_squares(
+        self, row: str, lane: str, lanes: int, width: int, *, is_far: bool
+    ) -> bool:
+        """Make only whole squares of a block that holds one, of which the last of either side begins earlier.
+
+        Returns: False where what is made again might be seen, or tests tell squares apart; nothing has changed then.
+        """
+        s, before = self.s, self.s.kernel
+        if not only_moves(self.body):
+            return False
+        try:
+            short, low = (
+                s.parts(do.version, row, find(s.kernel, name).extent, lanes)[-1]
+                for name in (lane, row)
+            )
+            tiled = _tiled(s, row, lane, lanes, is_far=is_far)
+            s.apply(do.reorder, tiled)
+            height, side = tiled[-2:]
+            for name in (height, side):
+                s.apply(do.overlap, name)
+        except ScheduleError as error:
+            s.kernel = before
+            s.note(f"pointwise: no square begins earlier: {error.message}")
+            return False
+        vectorize_loop(s, side, lanes, 1, self.machine, height)
+        write_out_blocks(s, height, lanes)
+        s.note(f"pointwise: '{side}' in {lanes} lanes, in whole squares")
+        vectorize_loop(s, low[lane], lanes, 1, self.machine)
+        self._strips(short[row], short[lane], lanes, width)
+        return True
+
+    def _squares_and_rests(self, row: str, lane: str, lanes: int, *, is_far: bool) -> None:
+        """Make square blocks, and lanes of a row at a time of what none of them has."""
+        s = self.s
         rests = _rests_of_blocks(s, row, lane, lanes)
         tiled = _tiled(s, row, lane, lanes, is_far=is_far)
         s.apply(do.reorder, tiled)
         row, lane = tiled[-2:]
-        parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
+        parts = vectorize_loop(s, lane, lanes, 1, self.machine, row)
         if WHOLE in parts:
             write_out_blocks(s, row, lanes)
         for rest in rests:
             vectorize_loop(s, rest, lanes, 1, self.machine)
-        s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
-        strip, few = short.values()
-        s.apply(do.reorder, [few, strip])
-        vectorize_loop(s, strip, lanes, chosen.vectors, self.machine)
-        s.note(
-            f"pointwise: '{strip}' in {lanes} lanes where rows are shorter than a vector"
-        )
-        return Outcome.POINTWISE
+        s.note(f"pointwise: '{lane}' in {lanes} lanes, in squares")
 
     def _few_side_by_side(self, few: str, size: Dim, long: str, width: int) -> None:
         """Give two to four elements side by side code of their own: lanes run along the other side, a known distance apart.

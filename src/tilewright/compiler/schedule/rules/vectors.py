@@ -60,7 +60,7 @@ def _whole_then_rest(
     """Vectors in a loop of their own, in which nothing is asked and no constant gives way to those of the rest."""
     before, loop = s.kernel, find(s.kernel, lane)
     is_open = not isinstance(loop.extent, int)
-    if is_open and _only_moves(loop.body):
+    if is_open and only_moves(loop.body):
         try:
             return _vectors_that_overlap(s, lane, lanes, width, machine)
         except ScheduleError as error:
@@ -85,7 +85,7 @@ def _whole_then_rest(
     return tuple(parts)
 
 
-def _only_moves(body: Body) -> bool:
+def only_moves(body: Body) -> bool:
     """Whether no element is stored where one of the same place is read, so that results never stand over operands."""
     places = {(w.buffer.shape, w.indices) for w in stores(body)}
     return all((v.buffer.shape, v.indices) not in places for v in loads(body))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ from fakes.contractions import product
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import DType, f32, f64, i8, i16, u8
 from tilewright.base.outcome import Outcome
-from tilewright.base.symbolic import ceildiv, symbol
+from tilewright.base.symbolic import ceildiv, symbol, symbols
 from tilewright.base.target import Target
 from tilewright.compiler.analysis.sizes import trip_count
 from tilewright.compiler.analysis.strides import stride
@@ -239,6 +240,46 @@ def test_two_to_four_elements_side_by_side_have_code_of_their_own(
             indices = [a.indices[0] for a in (*loads(part.body), *stores(part.body))]
             assert indices
             assert all(size not in i.names for i in indices if not isinstance(i, int))
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("level", ["v3", "v4"])
+@pytest.mark.parametrize("is_summed", [False, True])
+def test_blocks_of_open_sizes_are_whole_squares_unless_results_may_stand_over_operands(
+    is_summed: bool, level: str
+) -> None:
+    """Of which the last of a side begins earlier: what is read beside would be what it made."""
+    machine = MachineModel.of(Target.level(level))
+    count, height, width = (symbol(name, 0) for name in "BMN")
+    b = KernelBuilder("k", (*symbols(count), *symbols(height), *symbols(width)))
+    x = b.parameter("x", f32, (count, height, width))
+    other = b.parameter("other", f32, (count, width, height))
+    y = b.result("y", f32, (count, width, height))
+    with b.nest((count, width, height), ("i", "j", "k")) as (i, j, k):
+        turned = b.load(x, (i, k, j))
+        b.store(
+            y, (i, j, k), b.add(turned, b.load(other, (i, j, k))) if is_summed else turned
+        )
+    kernel = b.build()
+    done = schedule(kernel, machine)
+    assert any("in whole squares" in note for note in done.notes) is not is_summed
+    lanes = machine.lanes(f32)
+    sides = (0, 1, 3, lanes - 1, lanes, lanes + 1, 2 * lanes + 3, _BLOCK + 2)
+    for m, n in itertools.product(sides, (1, lanes, lanes + 5)):
+        assert_same(kernel, done, {"B": 2, "M": m, "N": n})
+        assert_same(kernel, done, {"B": 1, "M": n, "N": m})
+
+
+@pytest.mark.thinned(2)
+def test_lines_of_equal_open_distance_are_written_to_their_end() -> None:
+    """Either side may be the longer; rows of squares are the outer loop around those that one line of results has."""
+    machine = MachineModel.of(Target.level("v3"))
+    shape = tuple(symbol(name, 1) for name in "BMN")
+    count, height, width = shape
+    kernel = op_kernel("transpose", [shape], (count, width, height), {"perm": (0, 2, 1)})
+    done = schedule(kernel, machine)
+    tiles = [x.var.name for x in loops(done.body) if x.var.name.endswith("_t")]
+    assert tiles[:2] == ["i1_n_t", "i2_n_t"]
 
 
 @pytest.mark.thinned(2)
