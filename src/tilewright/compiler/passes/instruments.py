@@ -22,9 +22,7 @@ from tilewright.compiler.graph.text import ArrayHashes, to_text
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.passes.context import PassInfo, PassInstrument, known_names
 
-_DUMP_HINT: Final = (
-    f"{knobs.DUMP_DIR.variable}, or DumpIR, has to name a folder that can be written to"
-)
+_DUMP_HINT: Final = f"--dump-ir, DumpIR or {knobs.DUMP_DIR.variable} has to name a folder that can be written to"
 
 
 @final

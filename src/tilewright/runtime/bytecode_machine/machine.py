@@ -469,8 +469,10 @@ class VmFunction:
         try:
             return _NUMBERS[bank](value)
         except (TypeError, ValueError, OverflowError) as error:
+            is_array = isinstance(value, np.ndarray)
+            shown = f"{value.dtype}{list(value.shape)}" if is_array else f"{value!r:.80}"
             raise InputError(
-                f"got {value!r:.80}, expected a number for {bank}",
+                f"got {shown}, expected a number for {bank}",
                 location=f"{self.name}: input '{self.input_names[index]}'",
             ) from error
 

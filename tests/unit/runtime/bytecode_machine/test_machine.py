@@ -224,6 +224,10 @@ def test_numbers_of_every_bank_go_in_and_out() -> None:
         ((1 << 32, 1, 1, 1), "got 4294967296, expected a number for i32"),
         ((-(1 << 31) - 1, 1, 1, 1), "got -2147483649, expected a number for i32"),
         ((1.5, 1, 1, 1), "got 1.5, expected a number for i32"),
+        (
+            (np.ones((9, 2), np.float32), 1, 1, 1),
+            r"got float32\[9, 2\], expected a number for i32",
+        ),
         ((1, 1 << 64, 1, 1), "input 'input1': got 18446744073709551616, expected a number"),
         ((1, 1, None, 1), "input 'input2': got None, expected a number for f32"),
         ((1, 1, 1, [1]), r"input 'input3': got \[1\], expected a number for f64"),
