@@ -253,7 +253,7 @@ class BytecodeMachine:
                 found = None if local.startswith("__") else module.function(local)
                 if found is not None:
                     full = f"{module.name}.{local}"
-                    return VmFunction(self, full, found, self.context.lookup(full), module)
+                    return VmFunction(self, full, found, self.context.unchecked(full), module)
         names = self.functions
         raise UserError(
             f"no function '{wanted}'",

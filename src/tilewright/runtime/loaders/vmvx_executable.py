@@ -123,7 +123,7 @@ class VmvxExecutable(HostExecutable):
         budget = self._module.budget
 
         def work(context: Context, mine: Iterable[Grid]) -> None:
-            kernel = context.lookup(self._names[function])
+            kernel = context.unchecked(self._names[function])
             size = self._local_memory_bytes[function]
             local = VmBuffer(
                 bytearray(size) if budget is None else held_zeros(budget, size)

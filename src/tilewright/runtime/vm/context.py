@@ -8,11 +8,11 @@ Source: IREE `vm/context.h`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast, final
 
 from tilewright.base.status import StatusCode, failure
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, plural
 from tilewright.runtime.vm.invocation import Invocation
 from tilewright.runtime.vm.module import Callee, Module, ModuleImport, ModuleState
 
@@ -81,9 +81,23 @@ class Context:
         return Context(self.modules)
 
     def lookup(self, full_name: str) -> Callee:
-        """The function `module.function`.
+        """The function `module.function`; a call with another number of arguments is a DeviceError.
 
         Raises: DeviceError (StatusCode.NOT_FOUND) with the closest names, and of a context that is closed.
+        """
+        found = self.unchecked(full_name)
+        check = self._argument_check(full_name)
+
+        def checked(*arguments: object) -> object:
+            check(arguments)
+            return found(*arguments)
+
+        return checked
+
+    def unchecked(self, full_name: str) -> Callee:
+        """As `lookup`, for callers that have counted the arguments.
+
+        Raises: DeviceError as there.
         """
         module_name, _, name = full_name.partition(".")
         state = self._states.get(module_name)
@@ -109,9 +123,11 @@ class Context:
         """
         module_name, _, name = full_name.partition(".")
         state = self._states.get(module_name)
+        if state is not None:
+            self._argument_check(full_name)(arguments)
         found = None if state is None else state.begin(name, arguments)
         if found is None:
-            self.lookup(full_name)
+            self.unchecked(full_name)
             raise failure(
                 StatusCode.UNIMPLEMENTED,
                 f"'{full_name}' is not bytecode: it runs in one go",
@@ -133,6 +149,21 @@ class Context:
         self._states.clear()
         self._modules.clear()
         self._is_closed = True
+
+    def _argument_check(self, full_name: str) -> Callable[[Sequence[object]], None]:
+        module_name, _, name = full_name.partition(".")
+        function = self._modules[module_name].function(name)
+        wanted = None if function is None else len(function.convention.arguments)
+
+        def check(arguments: Sequence[object]) -> None:
+            if wanted is not None and len(arguments) != wanted:
+                raise failure(
+                    StatusCode.INVALID_ARGUMENT,
+                    f"got {plural(len(arguments), 'argument')}, expected {wanted}",
+                    location=full_name,
+                )
+
+        return check
 
     def _check_dependencies(self, module: Module) -> None:
         for wanted in module.dependencies:

@@ -153,6 +153,24 @@ def test_closing_runs_deinit_last_first() -> None:
     assert "known" not in str(caught.value)
 
 
+def test_a_call_with_another_number_of_arguments_is_refused_with_both_numbers() -> None:
+    module = ModuleBuilder("m")
+    module.import_("host.call", "0i_v")
+    build = module.function("0ii_i", export="f")
+    build.return_(build.emit("add.i32", *build.arguments))
+    definition = module.finish()
+    context = Context([host("0i_v"), BytecodeModule(definition, Instance())])
+    for given in ((), (1,), (1, 2, 3)):
+        with pytest.raises(DeviceError, match=r"m\.f: got \d arguments?, expected 2") as caught:
+            context.lookup("m.f")(*given)
+        assert caught.value.code == StatusCode.INVALID_ARGUMENT
+        with pytest.raises(DeviceError, match=r"m\.f: got \d arguments?, expected 2"):
+            context.begin("m.f", *given)
+    with pytest.raises(DeviceError, match=r"host\.call: got 0 arguments, expected 1"):
+        context.lookup("host.call")()
+    assert context.lookup("m.f")(1, 2) == 3
+
+
 def test_signals_reach_modules_that_listen() -> None:
     module = ModuleBuilder("m")
     place = module.global_word("i32")
