@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.base.text import printable_line
 from tilewright.cli.codegen_options import CodegenOptions, codegen_options
 from tilewright.cli.display import example, out, phase_bar, table
 from tilewright.cli.option_groups import FILE, NUMBER, OptionGroup, Verb, option
@@ -136,7 +137,7 @@ def _print(found: Comparison) -> None:
     finding = found.finding
     if finding is None:
         return
-    out.print(f"\nfirst node that differs: {finding.location}", style="red")
+    out.print(f"\nfirst node that differs: {printable_line(finding.location)}", style="red")
     out.print(f"op {finding.op}, result {finding.difference}")
     if not finding.is_confirmed:
         out.print("only together with its neighbours: it arises where nodes are fused")

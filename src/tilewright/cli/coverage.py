@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.base.text import format_bytes, plural
+from tilewright.base.text import format_bytes, plural, printable_line
 from tilewright.cli.codegen_options import CodegenOptions, codegen_options
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
@@ -99,9 +99,9 @@ def _print(report: CoverageReport) -> None:
     )
     for word, values in (("input", report.inputs), ("output", report.outputs)):
         for value in values:
-            out.print(f"{word:8}{value}")
+            out.print(f"{word:8}{printable_line(value)}")
     if report.dynamic_dims:
-        out.print(f"dynamic {', '.join(report.dynamic_dims)}")
+        out.print(f"dynamic {printable_line(', '.join(report.dynamic_dims))}")
     for problem in report.problems:
         if not problem.op_type:
             out.print(f"unsupported: {problem.reason}", style="red")

@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from tilewright.base.text import printable
+from tilewright.base.text import printable, printable_line
 
 if TYPE_CHECKING:
     from rich.style import StyleType
@@ -113,7 +113,7 @@ class _TitledTable(Table):
         style: StyleType | None = None,
         end_section: bool = False,
     ) -> None:
-        cells = [Text(printable(c)) if isinstance(c, str) else c for c in renderables]
+        cells = [Text(printable_line(c)) if isinstance(c, str) else c for c in renderables]
         super().add_row(*cells, style=style, end_section=end_section)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

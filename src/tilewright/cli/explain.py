@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tilewright.base.text import printable_line
 from tilewright.cli.display import example, out, phase_bar
 from tilewright.cli.model_options import ModelOptions, model_options
 from tilewright.cli.option_groups import OptionGroup, Verb, option
@@ -82,4 +83,5 @@ def _print(found: Explanation, count: int) -> None:
     for kind, text in found.lines(count):
         if kind in _APART:
             out.print()
-        out.print(f"{MARKS.get(kind, '')}{text}", style=_STYLES.get(kind), soft_wrap=True)
+        line = f"{MARKS.get(kind, '')}{printable_line(text)}"
+        out.print(line, style=_STYLES.get(kind), soft_wrap=True)

@@ -17,7 +17,13 @@ from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
-from tilewright.base.text import did_you_mean, format_bytes, plural, printable
+from tilewright.base.text import (
+    did_you_mean,
+    format_bytes,
+    plural,
+    printable,
+    printable_line,
+)
 from tilewright.cli.codegen_options import BYOC_MODULE, CodegenOptions
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.library_model import describe_library, is_library
@@ -408,7 +414,7 @@ def _print_plan(plan: Plan) -> None:
         ("grid", "left"),
         ("arguments", "left"),
     ]
-    rows = table(f"plan of {plan.name}", columns)
+    rows = table(f"plan of {printable_line(plan.name)}", columns)
     for index, step in enumerate(plan.steps):
         cells = []
         for position in step.arguments:

@@ -48,6 +48,13 @@ def test_names_do_not_steer_the_terminal(capsys) -> None:
     assert not set(shown) & set("\x1b\x07\u202e")
 
 
+def test_a_line_end_in_a_name_does_not_break_a_row(capsys) -> None:
+    rows = table("", [("name", "left"), ("type", "left")])
+    rows.add_row("a\nb", "f32")
+    out.print(rows)
+    assert capsys.readouterr().out.splitlines()[-1] == "a\\nb  f32"
+
+
 @pytest.mark.parametrize("width", [30, 40, 200])
 def test_a_narrow_terminal_folds_text_and_keeps_numbers(width: int) -> None:
     name = "a_long_kernel_name_that_fits_on_no_line_at_all"

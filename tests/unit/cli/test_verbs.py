@@ -175,6 +175,38 @@ def test_names_of_a_model_are_neither_markup_nor_escape_sequences(
     assert not set(done.out + done.err) & set("\x1b\x07\u202e")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compile", "-o", "{folder}/o.vmfb"],
+        ["inspect"],
+        ["inspect", "--output=plan"],
+        ["coverage"],
+        ["compare"],
+        ["profile", "--no-limits", "--calls=1"],
+        ["explain", "--calls=1"],
+    ],
+    ids=" ".join,
+)
+def test_a_line_end_in_a_name_of_a_model_ends_no_line(
+    words: list[str], folder: Path, tmp_path: Path
+) -> None:
+    value = partial(
+        helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=["n\nEND", 3]
+    )
+    name = "name\nEND"
+    nodes = [helper.make_node("Exp", [f"x{name}"], [f"y{name}"], name=name)]
+    graph = helper.make_graph(nodes, name, [value(f"x{name}")], [value(f"y{name}")])
+    path = folder / "line_end.onnx"
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    verb, *rest = (word.format(folder=tmp_path) for word in words)
+    done = tilewright(verb, path, *rest)
+    assert done.code == 0
+    assert "Traceback" not in done.err
+    assert not [x for x in done.out.splitlines() if x.lstrip().startswith("END")]
+
+
 def test_warnings_look_like_errors(host_onnx: Path, tmp_path: Path) -> None:
     done = tilewright("compile", host_onnx, "-o", tmp_path / "m.vmfb", "-q")
     assert done.code == 0
