@@ -24,6 +24,16 @@ OF_DAMAGE: Final = "copy the file again, or compile the model again"
 """The hint about an artifact that a disk or a transfer has damaged."""
 
 
+def version_hint(again: str, *, is_newer: bool) -> str:
+    """The hint about a file of another version: an update helps where it is newer than what is read.
+
+    Args:
+        again: how the file is made, as "compile the model again".
+        is_newer: its version is above all that are read here.
+    """
+    return f"{'update Tilewright, or ' if is_newer else ''}{again} with this version"
+
+
 class TilewrightError(Exception):
     """Base of the tree; catches everything Tilewright raises on purpose.
 

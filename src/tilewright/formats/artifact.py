@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Final, cast, final
 
-from tilewright.base.errors import OF_DAMAGE, ArchiveError
+from tilewright.base.errors import OF_DAMAGE, ArchiveError, version_hint
 from tilewright.base.json_text import read_json, what_is_wrong
 from tilewright.base.lazy import lazy
 from tilewright.base.record import field, record
@@ -326,7 +326,9 @@ def _manifest(module: ModuleDef, location: str) -> dict[str, object]:
             f"tilewright {PRODUCER_VERSION} which reads up to "
             f"{MANIFEST_VERSION[0]}.{MANIFEST_VERSION[1]}",
             location=location,
-            hint="update Tilewright, or compile the model again with this version",
+            hint=version_hint(
+                "compile the model again", is_newer=major >= MANIFEST_VERSION[0]
+            ),
         )
     return manifest
 

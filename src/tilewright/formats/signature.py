@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, final
 
-from tilewright.base.errors import ArchiveError
+from tilewright.base.errors import ArchiveError, version_hint
 from tilewright.base.host import usable_cores
 from tilewright.base.record import record
 from tilewright.base.version import VERSION as TILEWRIGHT
@@ -114,7 +114,7 @@ def _read(data: bytes, location: str) -> SignatureRecord:
             f"the signature has version {version} and algorithm {algorithm}, tilewright "
             f"{TILEWRIGHT} reads version {_VERSION} and algorithm {_ED25519} (Ed25519)",
             location=location,
-            hint="update Tilewright, or sign the file again with this version",
+            hint=version_hint("sign the file again", is_newer=version >= _VERSION),
         )
     return SignatureRecord(
         size_bytes=size, digest=digest, public_key=key, signature=signature

@@ -181,7 +181,7 @@ def test_a_module_needs_the_segments_that_its_bytecode_uses() -> None:
         ({"version": [2, 0]}, "manifest version 2.0, this is tilewright"),
         ({"version": [1, 9]}, "manifest version 1.9, this is tilewright"),
         ({"version": []}, "malformed manifest"),
-        ({"version": ["1", "0"]}, "manifest version"),
+        ({"version": ["1", "0"]}, "malformed manifest"),
         ({"constants": [99]}, "manifest names rodata segment 99"),
         ({"constants": [-1]}, "manifest names rodata segment -1"),
         ({"constants": [True]}, "manifest names rodata segment True"),
@@ -206,6 +206,18 @@ def test_a_damaged_manifest_is_refused(changes: dict[str, Any], message: str) ->
         extract(with_manifest(module_of(artifact()), **changes), "m.vmfb")
     assert str(caught.value).startswith("m.vmfb: ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_newer"), [([0, 3], False), ([1, 9], True), ([2, 0], True)]
+)
+def test_an_update_is_advised_for_newer_manifests_alone(
+    version: list[int], is_newer: bool
+) -> None:
+    with pytest.raises(ArchiveError) as caught:
+        extract(with_manifest(module_of(artifact()), version=version))
+    hint = "compile the model again with this version"
+    assert caught.value.hint == (f"update Tilewright, or {hint}" if is_newer else hint)
 
 
 def test_what_code_needs_is_read_without_any_plan() -> None:

@@ -43,9 +43,13 @@ def test_a_file_without_records_is_all_content(data: bytes) -> None:
 
 def test_records_of_other_versions_are_refused_with_both() -> None:
     data = bytearray(RECORD.to_bytes())
-    struct.pack_into("<H", data, 8, 2)
-    with pytest.raises(ArchiveError, match=r"has version 2 .* reads version 1"):
-        split_signatures(b"content" + bytes(data))
+    hint = "sign the file again with this version"
+    for version, expected in ((2, f"update Tilewright, or {hint}"), (0, hint)):
+        struct.pack_into("<H", data, 8, version)
+        reads = rf"has version {version} .* reads version 1"
+        with pytest.raises(ArchiveError, match=reads) as caught:
+            split_signatures(b"content" + bytes(data))
+        assert caught.value.hint == expected
 
 
 def test_records_without_end_are_bounded() -> None:

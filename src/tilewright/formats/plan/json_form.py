@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar, cast, final
 
 from tilewright.base import dtypes
-from tilewright.base.errors import OF_DAMAGE, ArchiveError, UserError
+from tilewright.base.errors import OF_DAMAGE, ArchiveError, UserError, version_hint
 from tilewright.base.json_text import what_is_wrong
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
@@ -298,7 +298,7 @@ def _decode(members: Mapping[str, object]) -> Plan:
             f"plan version {major}.{minor}, this runtime reads up to "
             f"{VERSION[0]}.{VERSION[1]}",
             location="plan",
-            hint="update Tilewright, or compile the model again with this version",
+            hint=version_hint("compile the model again", is_newer=major >= VERSION[0]),
         )
     dims = _Dims()
     return Plan(

@@ -180,9 +180,11 @@ def test_a_member_that_is_missing_is_named(member: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "works"),
-    [*(([1, n], n <= 6) for n in range(8)), ([2, 0], False)],
+    [*(([1, n], n <= 6) for n in range(8)), ([2, 0], False), ([0, 9], False)],
 )
-def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool) -> None:
+def test_versions_that_are_not_read_are_refused_with_a_hint(
+    version: list[int], works: bool
+) -> None:
     tree = members_of(static_plan())
     tree["metadata"]["tilewright"]["version"] = version
     data = json.dumps(tree).encode()
@@ -193,7 +195,8 @@ def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool)
         ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.6"
     ) as caught:
         from_json(data)
-    assert "update Tilewright" in (caught.value.hint or "")
+    assert ("update Tilewright" in (caught.value.hint or "")) is (version > [1, 6])
+    assert "compile the model again with this version" in (caught.value.hint or "")
 
 
 def test_plans_from_before_there_were_outcomes_have_none() -> None:
