@@ -42,6 +42,7 @@ from tilewright.runtime.bytecode_machine.recorded_calls import (
     changes_globals,
     is_repeatable,
 )
+from tilewright.runtime.bytecode_machine.wanted_device import tell_wanted_device
 from tilewright.runtime.drivers import DEFAULT_DEVICE, registry
 from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
@@ -195,10 +196,7 @@ class BytecodeMachine:
     def load_module(
         self, definition: ModuleDef, location: str = "module"
     ) -> BytecodeModule:
-        """The same for a module that was read already.
-
-        Raises: also TargetError for an artifact without code for the device's CPU.
-        """
+        """The same for a module that was read; also TargetError without code for the device's CPU."""
         with self.charged():
             return self._load_module(definition, location)
 
@@ -221,6 +219,7 @@ class BytecodeMachine:
         except DeviceError as error:
             if self._policy.refused:
                 raise self._policy.refusal() from error
+            tell_wanted_device(error, self.device.id, registry.REGISTRY.names())
             error.location = error.location or location
             raise
         self._loaded.append(module)
@@ -253,7 +252,8 @@ class BytecodeMachine:
                 found = None if local.startswith("__") else module.function(local)
                 if found is not None:
                     full = f"{module.name}.{local}"
-                    return VmFunction(self, full, found, self.context.unchecked(full), module)
+                    callee = self.context.unchecked(full)
+                    return VmFunction(self, full, found, callee, module)
         names = self.functions
         raise UserError(
             f"no function '{wanted}'",

@@ -261,8 +261,14 @@ def test_wrong_inputs_are_named_with_what_was_expected() -> None:
 
 
 def test_a_module_for_another_device_says_what_it_needs() -> None:
-    with pytest.raises(DeviceError, match=r"not found or unavailable.*cuda") as caught:
+    with pytest.raises(DeviceError) as caught:
         BytecodeMachine.from_file(ARCHIVES / "iree-3.13.0-add_cuda.vmfb", "local-sync")
+    assert caught.value.message == (
+        "the module needs a device 'cuda' for executables of the format 'cuda-nvptx-fb', "
+        "which 'local' is not (INCOMPATIBLE)"
+    )
+    assert caught.value.hint == 'device="cuda" (of commands: --device=cuda)'
+    assert str(caught.value.location).endswith("iree-3.13.0-add_cuda.vmfb")
     assert caught.value.__notes__[0].startswith("  at add_mod.__init")
     with pytest.raises(DeviceError, match="INCOMPATIBLE"):
         BytecodeMachine.from_file(ARCHIVES / "iree-3.13.0-add_vmvx.vmfb", "null")

@@ -161,7 +161,9 @@ def test_a_call_with_another_number_of_arguments_is_refused_with_both_numbers() 
     definition = module.finish()
     context = Context([host("0i_v"), BytecodeModule(definition, Instance())])
     for given in ((), (1,), (1, 2, 3)):
-        with pytest.raises(DeviceError, match=r"m\.f: got \d arguments?, expected 2") as caught:
+        with pytest.raises(
+            DeviceError, match=r"m\.f: got \d arguments?, expected 2"
+        ) as caught:
             context.lookup("m.f")(*given)
         assert caught.value.code == StatusCode.INVALID_ARGUMENT
         with pytest.raises(DeviceError, match=r"m\.f: got \d arguments?, expected 2"):
