@@ -8,7 +8,7 @@ broadcast.  Symbolic sizes stop it.  Packing and layout changes themselves are o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -56,23 +56,35 @@ class FoldConstants(GraphPass):
     keep_blocks: bool = False
 
     def run(self, graph: Graph, _: PassContext) -> PassResult:
-        """Fold in node order, and first what became foldable last, so that chains are short-lived."""
-        count, made = 0, list[Node]()
-        width = min(usable_cores(), _MOST_AT_ONCE)
-        with Editor(graph) as edit, ThreadPoolExecutor(width) as threads:
-            ready = deque(edit.nodes())
+        """Fold in node order, and first what became foldable last, so that chains are short-lived.
+
+        What is too large unless it is a weight is asked again: it may be one by what was folded meanwhile.
+        """
+        count, asked, made = 0, 0, list[Node]()
+        with (
+            Editor(graph) as edit,
+            ThreadPoolExecutor(width := _width(edit.nodes())) as threads,
+        ):
+            ready, large = deque(edit.nodes()), list[Node]()
             begun: dict[Node, Callable[[], list[Array]]] = {}
-            while ready or begun:
+            while True:
                 while ready and len(begun) < width:
                     node = ready.popleft()
                     if node in begun or not edit.contains(node):
                         continue
                     if _is_empty(node):
                         begun[node] = partial(_empty, node)
-                    elif self._folds(node, edit):
+                    elif not self._may_fold(node):
+                        continue
+                    elif self._is_small(node) or _is_weight(node, edit):
                         begun[node] = _begin(node, threads)
-                if not begun:
+                    else:
+                        large.append(node)
+                if not begun and count == asked:
                     break
+                if not begun:
+                    ready, large, asked = deque(large), [], count
+                    continue
                 node = next(iter(begun))
                 results = begun.pop(node)
                 if edit.contains(node):
@@ -84,27 +96,34 @@ class FoldConstants(GraphPass):
                 _settle(node)
             return PassResult(edit.modified, {"folded": count} if count else {})
 
-    def _folds(self, node: Node, edit: Editor) -> bool:
+    def _may_fold(self, node: Node) -> bool:
+        """Whether the results are known numbers, and not bytes made wider that shall stay bytes."""
         if node.regions or not node.has(Trait.PURE) or node.has(Trait.CONSTANT):
             return False
-        arrays = [constant_of(v) for v in node.present_operands]
-        given = [a for a in arrays if a is not None]
-        if len(given) != len(arrays) or not attributes_are_numbers(node):
+        is_known = all(constant_of(v) is not None for v in node.present_operands)
+        if not is_known or not attributes_are_numbers(node):
             return False
         types = [v.type for v in node.present_operands]
         keeps = self.keep_bytes or (self.keep_blocks and node.attributes.get("block_size"))
         if keeps and widens_bytes(types, [v.type for v in node.results]):
             return False
-        size_bytes = 0
-        for value in node.results:
-            size = value.type.size_bytes
-            if not isinstance(size, int):
-                return False
-            size_bytes += size
-        made_of = sum(_stored_bytes(a) for a in given)
-        if size_bytes <= max(self.limit_bytes, self.growth * made_of):
-            return True
-        return _is_weight(node, edit)
+        return all(isinstance(value.type.size_bytes, int) for value in node.results)
+
+    def _is_small(self, node: Node) -> bool:
+        given = [constant_of(v) for v in node.present_operands]
+        made_of = sum(_stored_bytes(a) for a in given if a is not None)
+        return _bytes_of(node) <= max(self.limit_bytes, self.growth * made_of)
+
+
+def _width(nodes: Iterable[Node]) -> int:
+    """How many tensors are at work at once: to count cores takes longer than a small graph does."""
+    is_large = any(n.has(Trait.CONSTANT) and _bytes_of(n) >= _LARGE_BYTES for n in nodes)
+    return min(usable_cores(), _MOST_AT_ONCE) if is_large else 1
+
+
+def _bytes_of(node: Node) -> int:
+    """Bytes of results of known sizes."""
+    return sum(cast("int", value.type.size_bytes) for value in node.results)
 
 
 def _is_empty(node: Node) -> bool:
@@ -174,14 +193,12 @@ def attributes_are_numbers(node: Node) -> bool:
 def _begin(node: Node, threads: Executor) -> Callable[[], list[Array]]:
     """Begin to work out the results of a node, if that is worth a thread.  Returns: what waits for them."""
     evaluate = partial(_evaluate, node, [v and constant_of(v) for v in node.operands])
-    if sum(cast("int", value.type.size_bytes) for value in node.results) < _LARGE_BYTES:
+    if _bytes_of(node) < _LARGE_BYTES:
         return evaluate
+    # numpy lets others run meanwhile; the system, or an interpreter that ends, may start no further thread.
     try:
-        # numpy lets others run meanwhile.
         return threads.submit(copy_context().run, evaluate).result
-    except (
-        RuntimeError
-    ):  # where the system, or an interpreter that ends, starts no further thread
+    except RuntimeError:
         return evaluate
 
 

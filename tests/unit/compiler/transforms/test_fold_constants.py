@@ -169,6 +169,32 @@ def test_large_weights_fold_alike_on_any_number_of_cores_and_threads(
         np.testing.assert_array_equal(value.node.attributes["value"], expected)
 
 
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_what_folds_does_not_depend_on_the_number_of_cores(monkeypatch, cores):
+    """Whether a large tensor is a weight may hang on constants that are still at work when it is met first."""
+    monkeypatch.setattr(fold_constants, "usable_cores", lambda: cores)
+    builder = GraphBuilder()
+    x = builder.input("x", TensorType(dtypes.f32, (2, 300)))
+    scale = builder.constant(weights((1, 400)))
+    for _ in range(6):
+        scale = builder.abs(scale)
+    column = builder.constant(weights((300, 1)))
+    factors = builder.mul(builder.broadcast_to(column, shape=(300, 400)), scale)
+    turned = builder.transpose(builder.constant(weights((400, 300))), perm=(1, 0))
+    builder.output("y", builder.matmul(x, factors))
+    builder.output("z", builder.matmul(x, turned))
+    run_passes(builder.graph, F)
+    assert ops(builder.graph) == ["matmul", "matmul"]
+
+
+def test_small_graphs_ask_for_no_number_of_cores(monkeypatch):
+    monkeypatch.delattr(fold_constants, "usable_cores")
+    builder = GraphBuilder()
+    builder.output("y", builder.abs(builder.constant(weights((100, 100)))))
+    run_passes(builder.graph, F)
+    assert ops(builder.graph) == []
+
+
 def test_what_a_thread_finds_wrong_with_a_large_constant_is_the_fault_of_the_model():
     builder = GraphBuilder()
     table, place = weights((300, 400)), np.full(1000, 300, np.int64)
