@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -37,7 +38,14 @@ def make_up_inputs(model: tw.Model) -> list[np.ndarray]:
 
 def main() -> None:
     """Run a few times and print the medians per kernel, slowest first."""
-    model = tw.compile(sys.argv[1] if len(sys.argv) > 1 else encoder_layer())
+    parser = argparse.ArgumentParser(description="Print where the time of a call goes")
+    parser.add_argument(
+        "model", nargs="?", type=Path, help="default: a layer of an encoder"
+    )
+    path: Path | None = parser.parse_args().model
+    if path is not None and not path.exists():
+        parser.error(f"there is no {path}")
+    model = tw.compile(path or encoder_layer())
     inputs = make_up_inputs(model)
     runs = [model.profile(*inputs) for _ in range(RUNS)]
     sizes = model.session.executor.dimensions_of(inputs)

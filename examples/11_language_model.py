@@ -8,8 +8,8 @@ The model is SmolLM2-135M-Instruct with weights of 4 bits (85 MB, the package ll
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
-import sys
 from pathlib import Path
 
 import tilewright as tw
@@ -27,7 +27,13 @@ def find_model() -> Path:
 
 def main() -> None:
     """Let the model go on with a text, answer a question, and take up a prompt again."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else find_model()
+    parser = argparse.ArgumentParser(description="Let a language model speak")
+    parser.add_argument(
+        "model", nargs="?", type=Path, help="a .gguf; default: the package's"
+    )
+    path: Path = parser.parse_args().model or find_model()
+    if not path.exists():
+        parser.error(f"there is no {path}")
     # Compiled at the first start, which takes a while; found again at the next.
     model = tw.LanguageModel(path, context=1024, progress=True)
     print(f"{model.name}: {len(model.tokenizer)} tokens, room for {model.context}")
