@@ -123,6 +123,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     from tilewright.api import model as api
 
     path = output or beside(model, ARTIFACT_SUFFIX)
+    if output is None and path == model and model.exists():
+        raise UserError(
+            "is an input, which writing there would destroy",
+            location=model,
+            hint="an artifact is compiled already (tilewright run); a model of this name needs -o",
+        )
     header = path.with_suffix(".h") if header == _BESIDE else header
     # Said before the work, not after it.
     target = api.resolve_targets(compiling["target"], None)[0]

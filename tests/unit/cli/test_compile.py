@@ -117,6 +117,7 @@ def test_the_model_is_never_written_over(mlp_onnx: Path, tmp_path: Path) -> None
         done = tilewright("compile", *arguments)
         assert done.code == 1
         assert "is an input, which writing there would destroy" in done.err
+    assert "compiled already (tilewright run)" in tilewright("compile", named).err
     refused = tilewright("compile", model, "-o", model).err
     assert "no format '.onnx'" in refused
     assert ".vmfb (an archive for" in refused
