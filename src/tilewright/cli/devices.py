@@ -6,11 +6,12 @@ import json
 from typing import TYPE_CHECKING
 
 import click
+from rich.text import Text
 
 from tilewright.base.errors import DeviceError
 from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
-from tilewright.base.text import format_bytes
+from tilewright.base.text import format_bytes, printable
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import json_option
@@ -114,7 +115,7 @@ def _print_drivers() -> None:
         try:
             found = driver.query_available_devices()
         except DeviceError as error:
-            rows.add_row(driver.name, "–", str(error))
+            rows.add_row(driver.name, "–", Text(printable(str(error))))
             continue
         for device in found:
             rows.add_row(device.uri, device.name, device.summary)

@@ -487,6 +487,15 @@ def test_the_steps_of_a_compilation_are_said_on_request(
     assert tilewright("compile", mlp_onnx, "-q", "-o", tmp_path / "m.vmfb").err == ""
 
 
+def test_the_hint_of_a_driver_that_is_not_there_has_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CUDA_LIBRARY", "libnothing.so")
+    done = tilewright("devices")
+    assert "\\n" not in done.out
+    assert [x for x in done.out.splitlines() if x.strip().startswith("hint: ")]
+
+
 def test_devices_are_listed_as_json() -> None:
     found = json.loads(tilewright("devices", "--json").out)
     assert {device["driver"] for device in found["devices"]} >= {"local-task", "local-sync"}
