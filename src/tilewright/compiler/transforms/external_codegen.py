@@ -193,7 +193,8 @@ def _unknown(name: str) -> UserError:
     known = known_codegens()
     return UserError(
         f"there is no code generator '{name}'",
-        hint=did_you_mean(name, known) or f"there are: {', '.join(known) or 'none'}",
+        hint=did_you_mean(name, known)
+        or f"import the module that registers it (of commands: --byoc-module); there are: {', '.join(known) or 'none'}",
     )
 
 

@@ -99,7 +99,8 @@ def how_to_register(kind: str) -> str:
     """The hint of errors about a kind that has no loader."""
     return (
         "register what makes a module of its bytes: "
-        f"tilewright.runtime.register_module_kind('{kind}', load), "
+        f"tilewright.runtime.register_module_kind('{kind}', load) "
+        "(of commands: in what --byoc-module names), "
         f"import the package that registers '{GLOBAL_PREFIX}{kind}', "
         f"or install one that offers '{kind}' in 'tilewright.module_kinds'"
     )

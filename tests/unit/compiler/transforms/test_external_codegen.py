@@ -9,8 +9,9 @@ from tilewright.compiler.transforms.external_codegen import choose_codegens
 
 
 def test_a_generator_that_nobody_registered_or_offers_is_named() -> None:
-    with pytest.raises(UserError, match="there is no code generator 'nobodys'"):
+    with pytest.raises(UserError, match="there is no code generator 'nobodys'") as caught:
         choose_codegens(["nobodys"])
+    assert "--byoc-module" in str(caught.value.hint)
 
 
 def test_without_names_there_is_none() -> None:
