@@ -7,22 +7,16 @@ Source: StableHLO specification, "broadcast_in_dim" (C6), "reshape" (C3), "trans
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.stablehlo.call import Call, listed
 from tilewright.compiler.frontends.stablehlo.demands import kind_of, tensor_of
-from tilewright.compiler.frontends.stablehlo.elements import bits_of
 from tilewright.compiler.frontends.stablehlo.tree import (
     Element,
     Labels,
     QuantizedType,
     TensorType,
 )
-
-_WIDEST_NARROW_FLOAT: Final = 8
-"""Bits of floats that products take in two forms at once, as JAX writes them for gradients in 8 bits."""
-
 
 def _types(call: Call) -> list[TensorType]:
     values = (*call.operation.operands, *call.operation.results)
@@ -135,21 +129,21 @@ def axes_agree(call: Call) -> None:
 
 
 def factors_fit(call: Call) -> None:
-    """Both factors of a dot_general have elements of one type, unless an algorithm says what they are made into."""
+    """Factors of a dot_general are both complex or both real; real ones may be of two types.
+
+    The specification demands one type. JAX writes two for TPUs, also beside other platforms, and means each as it is.
+    """
     left, right, result = (type_.element for type_ in _types(call))
     if isinstance(left, QuantizedType) or isinstance(right, QuantizedType):
         quantized_factors_fit(left, right, result)
         return
-    told = call.attribute("algorithm") is not None
-    narrow = all(
-        kind_of(t) == "f" and bits_of(t) <= _WIDEST_NARROW_FLOAT for t in (left, right)
-    )
-    if left != right and not told and not narrow:
+    if left != right and "c" in (kind_of(left), kind_of(right)):
         raise ModelError(
             f"multiplies {left} and {right}, expected one type",
-            hint="convert one of them first, with stablehlo.convert, or state an algorithm",
+            hint="convert one of them first, with stablehlo.convert",
         )
     product_fits(left, result)
+    product_fits(right, result)
 
 
 def product_fits(factor: Element, result: Element) -> None:

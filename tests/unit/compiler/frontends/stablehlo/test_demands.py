@@ -148,7 +148,8 @@ OTHERS = [
     ("pad", "{edge_padding_low = array<i64: 0>, edge_padding_high = array<i64: 1>, interior_padding = array<i64: 0>}",
      (F32, "tensor<f64>"), "tensor<3xf32>", "expected the same"),
     ("get_dimension_size", "{dimension = 0 : i64}", (F32,), "tensor<f32>", "expected signed integers"),
-    ("dot_general", SUMMED, ("tensor<2x2xf32>", "tensor<2x2xf64>"), "tensor<2x2xf64>", "multiplies f32 and f64"),
+    ("dot_general", SUMMED, ("tensor<2x2xcomplex<f32>>", "tensor<2x2xf32>"), "tensor<2x2xcomplex<f32>>", "multiplies complex<f32> and f32"),
+    ("dot_general", SUMMED, ("tensor<2x2xi8>", "tensor<2x2xf32>"), "tensor<2x2xi32>", "multiplies f32, its result has i32"),
     ("dot_general", SUMMED, ("tensor<2x2xf32>", "tensor<2x2xf32>"), "tensor<2x2xi32>", "its result has i32"),
     ("dot_general", dot("||1|0", ", precision_config = [#stablehlo<precision HIGH>, #stablehlo<precision HIGH>, #stablehlo<precision HIGH>]"),
      ("tensor<2x2xf32>", "tensor<2x2xf32>"), "tensor<2x2xf32>", "precision_config is"),
@@ -316,6 +317,31 @@ def test_products_of_wide_floats_are_rounded_once() -> None:
     given = [np.float32([[1.01, -1]]), np.float32([[1.01], [1]])]
     (found,) = evaluate(load(text.encode()).graph, given)
     np.testing.assert_allclose(found.astype(np.float32), 0.0201, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "result"),
+    [
+        ("bf16", "f32", "f32"),
+        ("bf16", "i8", "f32"),
+        ("f32", "i8", "bf16"),
+        ("i8", "ui8", "i32"),
+        ("f32", "f64", "f64"),
+    ],
+)
+def test_factors_may_be_of_two_types(left: str, right: str, result: str) -> None:
+    """JAX writes such products for TPUs."""
+    types = (f"tensor<1x2x{left}>", f"tensor<2x1x{right}>")
+    statement = plain("dot_general", 2, f"tensor<1x1x{result}>", *types, more=SUMMED)
+    text = f"func.func @main(%a: {types[0]}, %b: {types[1]}) -> tensor<1x1x{result}> {{ {statement} return %r : tensor<1x1x{result}> }}"
+    graph = load(text.encode()).graph
+    numbers = ([[3, -2]], [[100], [7]])
+    given = [
+        np.asarray(n).astype(v.type.dtype.numpy)
+        for n, v in zip(numbers, graph.inputs, strict=True)
+    ]
+    (found,) = evaluate(graph, given)
+    np.testing.assert_array_equal(found.astype(np.float32), [[286.0]])
 
 
 CARRIED = """func.func @main(%a: tensor<i4>) -> tensor<i4> {{
