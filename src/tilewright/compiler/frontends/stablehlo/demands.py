@@ -48,7 +48,7 @@ def kind_of(element: Type) -> str:
         case ScalarType(name):
             if name == "i1":
                 return "b"
-            return "u" if name.startswith("u") else "s" if name[0] in "is" else "f"
+            return "u" if name[0] == "u" else "s" if name[0] in "is" else "f"
         case ComplexType():
             return "c"
         case QuantizedType():
@@ -60,17 +60,28 @@ def kind_of(element: Type) -> str:
 # --- types that are held against each other ----------------------------------------------------
 
 
-def tensors(
-    call: Call, places: Sequence[int], *, results: bool
-) -> Iterator[tuple[str, TensorType]]:
-    """Operands, those at `places` if any are named, and results: what to call them, and their types."""
-    values = call.operation.operands
-    for place in places or range(len(values)):
-        if place < len(values):
-            yield f"operand {place}", tensor_of(values[place].type, f"operand {place}")
-    if results:
-        for place, value in enumerate(call.operation.results):
-            yield f"result {place}", tensor_of(value.type, f"result {place}")
+def tensors(call: Call, places: Sequence[int], *, results: bool) -> list[TensorType]:
+    """The types of operands, of those at `places` if any are named, and of results."""
+    operation = call.operation
+    given = operation.operands
+    if places:
+        given = tuple([given[place] for place in places if place < len(given)])
+    found: list[TensorType] = []
+    for value in (*given, *operation.results) if results else given:
+        if not isinstance(value.type, TensorType):
+            name = _name(call, places, len(found))
+            raise ModelError(f"{name} is {value.type}, expected a tensor")
+        found.append(value.type)
+    return found
+
+
+def _name(call: Call, places: Sequence[int], index: int) -> str:
+    """What to call one of `tensors`."""
+    count = len(call.operation.operands)
+    there = [place for place in places or range(count) if place < count]
+    if index < len(there):
+        return f"operand {there[index]}"
+    return f"result {index - len(there)}"
 
 
 def tensor_of(type_: Type, name: str) -> TensorType:
@@ -135,11 +146,14 @@ def one_element(*places: int, results: bool = True) -> Demand:
     """Operands (at `places`, or all) and results have elements of one type; scales may differ."""
 
     def check(call: Call) -> None:
-        (name, first), *others = tensors(call, places, results=results)
-        for other, type_ in others:
-            if baseline(type_.element) != baseline(first.element):
+        types = tensors(call, places, results=results)
+        first = types[0].element
+        for index, type_ in enumerate(types):
+            own = type_.element
+            if own != first and baseline(own) != baseline(first):
+                names = _name(call, places, 0), _name(call, places, index)
                 raise ModelError(
-                    f"{name} has elements {first.element}, {other} {type_.element}, expected one type",
+                    f"{names[0]} has elements {first}, {names[1]} {own}, expected one type",
                     hint=_CONVERT,
                 )
 
@@ -150,18 +164,31 @@ def one_shape(*places: int, results: bool = True) -> Demand:
     """Operands (at `places`, or all) and results have one shape."""
 
     def check(call: Call) -> None:
-        named = list(tensors(call, places, results=results))
-        for index, (name, first) in enumerate(named):
-            for other, type_ in named[index + 1 :]:
-                if not fits(first, type_):
-                    raise ModelError(
-                        f"{name} is {first}, {other} {type_}, expected one shape",
-                        hint=_SPREAD,
-                    )
-        if any(None in (type_.shape or ()) for _, type_ in named):
-            _sizes_agree(call, places)
+        types = tensors(call, places, results=results)
+        shape = types[0].shape
+        for type_ in types:
+            if type_.shape != shape:
+                break
+        else:
+            if shape is not None and None not in shape:
+                return
+        _shapes_fit(call, places, types)
 
     return check
+
+
+def _shapes_fit(call: Call, places: Sequence[int], types: Sequence[TensorType]) -> None:
+    """Raise ModelError unless these `tensors` may have one shape; of sizes that are open that is asked of every call."""
+    for index, first in enumerate(types):
+        for behind, type_ in enumerate(types[index + 1 :], index + 1):
+            if not fits(first, type_):
+                names = _name(call, places, index), _name(call, places, behind)
+                raise ModelError(
+                    f"{names[0]} is {first}, {names[1]} {type_}, expected one shape",
+                    hint=_SPREAD,
+                )
+    if any(None in (type_.shape or ()) for type_ in types):
+        _sizes_agree(call, places)
 
 
 def _sizes_agree(call: Call, places: Sequence[int]) -> None:
@@ -180,8 +207,9 @@ def elements(kinds: str, *places: int) -> Demand:
     """Operands (at `places`, or all) have elements of these kinds."""
 
     def check(call: Call) -> None:
-        for name, type_ in tensors(call, places, results=False):
-            _of_kind(name, type_, kinds)
+        for index, type_ in enumerate(tensors(call, places, results=False)):
+            if kind_of(type_.element) not in kinds:
+                raise _other_kind(_name(call, places, index), type_, kinds)
 
     return check
 
@@ -193,28 +221,29 @@ def gives(kinds: str, *places: int) -> Demand:
         values = call.operation.results
         for place in places or range(len(values)):
             name = f"result {place}"
-            _of_kind(name, tensor_of(values[place].type, name), kinds)
+            type_ = tensor_of(values[place].type, name)
+            if kind_of(type_.element) not in kinds:
+                raise _other_kind(name, type_, kinds)
 
     return check
 
 
-def _of_kind(name: str, type_: TensorType, kinds: str) -> None:
-    if kind_of(type_.element) not in kinds:
-        expected = " or ".join(_KINDS[kind] for kind in kinds)
-        raise ModelError(
-            f"{name} has elements {type_.element}, expected {expected}",
-            hint="convert it first, with stablehlo.convert or stablehlo.uniform_dequantize",
-        )
+def _other_kind(name: str, type_: TensorType, kinds: str) -> ModelError:
+    expected = " or ".join(_KINDS[kind] for kind in kinds)
+    return ModelError(
+        f"{name} has elements {type_.element}, expected {expected}",
+        hint="convert it first, with stablehlo.convert or stablehlo.uniform_dequantize",
+    )
 
 
 def rank(count: int, *places: int) -> Demand:
     """Operands at `places` have so many dimensions."""
 
     def check(call: Call) -> None:
-        for name, type_ in tensors(call, places, results=False):
+        for index, type_ in enumerate(tensors(call, places, results=False)):
             if type_.shape is not None and len(type_.shape) != count:
                 raise ModelError(
-                    f"{name} is {type_}, expected {plural(count, 'dimension')}",
+                    f"{_name(call, places, index)} is {type_}, expected {plural(count, 'dimension')}",
                     hint="give it another shape first, with stablehlo.reshape",
                 )
 
@@ -236,11 +265,15 @@ def integer_numbers(first: int) -> Demand:
 
 def takes(operands: int, results: int = 1, regions: int = 0) -> Demand:
     """So many operands, results and regions."""
+    expected = {"operand": operands, "result": results, "region": regions}
+    counts = (operands, results, regions)
 
     def check(call: Call) -> None:
-        _count(len(call.operation.operands), operands, "operand")
-        _count(len(call.operation.results), results, "result")
-        _count(len(call.operation.regions), regions, "region")
+        own = call.operation
+        found = (len(own.operands), len(own.results), len(own.regions))
+        if found != counts:
+            for count, (noun, wanted) in zip(found, expected.items(), strict=True):
+                _count(count, wanted, noun)
 
     return check
 
@@ -266,7 +299,21 @@ def _count(found: int, expected: int, noun: str) -> None:
 
 def pointwise(count: int, kinds: str) -> tuple[Demand, ...]:
     """So many operands of the same kind, shape and type of elements as the result."""
-    return (takes(count), elements(kinds), one_element(), SAME_SHAPE)
+    apart = (elements(kinds), one_element())
+
+    def check(call: Call) -> None:
+        types = tensors(call, (), results=True)
+        first = types[0].element
+        for type_ in types:
+            if type_.element is not first and type_.element != first:
+                break
+        else:
+            if kind_of(first) in kinds:
+                return
+        for demand in apart:
+            demand(call)
+
+    return (takes(count), check, SAME_SHAPE)
 
 
 def predicate(count: int, kinds: str) -> tuple[Demand, ...]:
@@ -283,7 +330,7 @@ def of_parts(*, joined: bool) -> Demand:
     """One side has complex numbers whose parts the other side has; `joined`: the result has."""
 
     def check(call: Call) -> None:
-        (_, operand), *_, (_, result) = tensors(call, (), results=True)
+        operand, *_, result = tensors(call, (), results=True)
         whole, parts = (result, operand) if joined else (operand, result)
         if part_of(whole.element) != parts.element:
             raise ModelError(
@@ -296,7 +343,7 @@ def of_parts(*, joined: bool) -> Demand:
 
 def part(call: Call) -> None:
     """The result has the parts of complex elements, or the same real ones."""
-    (_, operand), (_, result) = tensors(call, (), results=True)
+    operand, result = tensors(call, (), results=True)
     own = operand.element
     expected = own.part if isinstance(own, ComplexType) else baseline(own)
     if baseline(result.element) != expected:
@@ -312,11 +359,14 @@ def keeps(*places: int, turns: bool = False) -> Demand:
     """
 
     def check(call: Call) -> None:
-        (name, first), *others = tensors(call, places, results=True)
-        for other, type_ in others:
-            if not are_same(first.element, type_.element, turns=turns):
+        types = tensors(call, places, results=True)
+        first = types[0].element
+        for index, type_ in enumerate(types):
+            own = type_.element
+            if own is not first and not are_same(first, own, turns=turns):
+                names = _name(call, places, 0), _name(call, places, index)
                 raise ModelError(
-                    f"{name} has elements {first.element}, {other} {type_.element}, expected the same,"
+                    f"{names[0]} has elements {first}, {names[1]} {own}, expected the same,"
                     " as elements are only moved",
                     hint="convert them first, with stablehlo.convert or stablehlo.uniform_quantize",
                 )

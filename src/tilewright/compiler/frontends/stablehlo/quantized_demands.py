@@ -10,7 +10,11 @@ import math
 
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.stablehlo.call import Call, listed
-from tilewright.compiler.frontends.stablehlo.demands import kind_of, tensor_of
+from tilewright.compiler.frontends.stablehlo.demands import (
+    kind_of,
+    tensor_of,
+    tensors,
+)
 from tilewright.compiler.frontends.stablehlo.tree import (
     Element,
     Labels,
@@ -18,18 +22,22 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     TensorType,
 )
 
+
 def _types(call: Call) -> list[TensorType]:
-    values = (*call.operation.operands, *call.operation.results)
-    return [tensor_of(value.type, "a value") for value in values]
+    return tensors(call, (), results=True)
 
 
 def _along_axis(
     call: Call,
 ) -> tuple[TensorType, QuantizedType, TensorType, QuantizedType] | None:
     """Operand and result with their elements, where these are quantized along an axis."""
-    operand, result = _types(call)[0], _types(call)[-1]
-    before, after = operand.element, result.element
-    if not isinstance(before, QuantizedType) or not isinstance(after, QuantizedType):
+    operand = tensor_of(call.operation.operands[0].type, "operand 0")
+    before = operand.element
+    if not isinstance(before, QuantizedType):
+        return None
+    result = tensor_of(call.operation.results[0].type, "result 0")
+    after = result.element
+    if not isinstance(after, QuantizedType):
         return None
     if before.axis is None or after.axis is None:
         return None
@@ -116,8 +124,10 @@ def _stands_for(element: Element) -> Element:
 def axes_agree(call: Call) -> None:
     """The result of a sum is quantized along an axis where an operand is, and along the same one."""
     *given, result = [type_.element for type_ in _types(call)]
+    if not isinstance(result, QuantizedType):
+        return
     found = {each.axis for each in given if isinstance(each, QuantizedType)} - {None}
-    own = result.axis if isinstance(result, QuantizedType) else None
+    own = result.axis
     if found != ({own} - {None}):
         raise ModelError(
             f"operands are quantized along {sorted(map(str, found))}, the result along {own},"
