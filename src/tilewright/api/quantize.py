@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilewright.base.output_file import open_output
+from tilewright.base.errors import UserError
+from tilewright.base.output_file import check_output, is_regular_output, open_output
 from tilewright.compiler.compile_options import SILENT, Progress
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.frontends.onnx.quantize_weights import (
@@ -63,10 +64,17 @@ def quantize(  # noqa: PLR0913 - keyword-only options
         include=tuple(include),
         exclude=tuple(exclude),
     )
+    inputs = [model] if isinstance(model, str | Path) else []
+    if output is not None:
+        if is_regular_output(output) and Path(output).suffix.lower() != ".onnx":
+            raise UserError(
+                "is no name of an ONNX model, expected one that ends in .onnx",
+                location=output,
+            )
+        check_output(output, inputs=inputs)
     progress.phase("quantize")
     found = quantize_weights(model, form, progress.advance)
     if output is not None:
-        inputs = [model] if isinstance(model, str | Path) else []
         with open_output(output, inputs=inputs) as file:
             file.write(serialized(found.model))
     return found

@@ -141,6 +141,22 @@ def test_a_model_of_another_format_is_not_to_be_compiled_first(tmp_path: Path) -
         tw.quantize(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("q.vmfb", "is no name of an ONNX model, expected one that ends in .onnx"),
+        ("q", "is no name of an ONNX model"),
+        ("nowhere/q.onnx", "no such folder"),
+    ],
+)
+def test_a_name_for_something_else_is_refused_before_the_work(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        tw.quantize(tmp_path / "none.onnx", tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_verb_writes_a_file_and_lists_errors(tmp_path: Path) -> None:
     source, target = tmp_path / "m.onnx", tmp_path / "q.onnx"
     source.write_bytes(model().SerializeToString())
