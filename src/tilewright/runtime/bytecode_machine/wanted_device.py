@@ -16,6 +16,7 @@ from tilewright.base.status import StatusCode, code_name
 
 _MARK: Final = "not found or unavailable: #hal.device"
 _DEVICE: Final = re.compile(r'#hal\.device\.target<"([^"]*)"')
+_OURS: Final = {"local": "local-task"}  # names of IREE's compilers to names of drivers
 _FORMAT: Final = re.compile(r'#hal\.executable\.target<"[^"]*", "([^"]*)"')
 
 
@@ -27,18 +28,19 @@ def tell_wanted_device(error: DeviceError, device: str, drivers: Collection[str]
         device: the identity of the device that it found.
         drivers: names of those that there are.
     """
-    wanted = list(dict.fromkeys(_DEVICE.findall(error.message)))
-    if error.code != StatusCode.INCOMPATIBLE or _MARK not in error.message or not wanted:
+    wanted = tuple(dict.fromkeys(_DEVICE.findall(error.message)))
+    formats = ", ".join(f"'{n}'" for n in dict.fromkeys(_FORMAT.findall(error.message)))
+    is_asked = error.code == StatusCode.INCOMPATIBLE and _MARK in error.message
+    if not (is_asked and wanted and formats):
         return
-    formats = ", ".join(
-        f"'{name}'" for name in dict.fromkeys(_FORMAT.findall(error.message))
-    )
     names = " or ".join(f"'{name}'" for name in wanted)
-    error.message = (
-        f"the module needs a device {names}"
-        + (f" for executables of the format {formats}" if formats else "")
-        + f", which '{device}' is not ({code_name(error.code)})"
-    )
-    known = next((name for name in wanted if name in drivers), None)
-    if known is not None:
-        error.hint = f'device="{known}" (of commands: --device={known})'
+    if device in wanted:
+        lead = f"the module has executables of the format {formats}, which '{device}' does not run"
+        error.hint = (
+            "compile it for this machine, or run it on one that it was compiled for"
+        )
+    else:
+        lead = f"the module needs a device {names} for executables of the format {formats}, which '{device}' is not"
+        known = next((n for n in (_OURS.get(n, n) for n in wanted) if n in drivers), None)
+        error.hint = known and f'device="{known}" (of commands: --device={known})'
+    error.message = f"{lead} ({code_name(error.code)})"

@@ -17,6 +17,7 @@ from tilewright.base.budget import Limits
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.host import describe
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.vmfb import ModuleBuilder
 from tilewright.runtime.bytecode_machine import (
@@ -24,6 +25,7 @@ from tilewright.runtime.bytecode_machine import (
     BytecodeMachine,
     parse_declaration,
 )
+from tilewright.runtime.bytecode_machine.wanted_device import tell_wanted_device
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.vm.bytecode_module import BytecodeMode
 
@@ -270,8 +272,28 @@ def test_a_module_for_another_device_says_what_it_needs() -> None:
     assert caught.value.hint == 'device="cuda" (of commands: --device=cuda)'
     assert str(caught.value.location).endswith("iree-3.13.0-add_cuda.vmfb")
     assert caught.value.__notes__[0].startswith("  at add_mod.__init")
-    with pytest.raises(DeviceError, match="INCOMPATIBLE"):
+    with pytest.raises(
+        DeviceError, match=r"'local' .*which 'null' is not .INCOMPATIBLE"
+    ) as caught:
         BytecodeMachine.from_file(ARCHIVES / "iree-3.13.0-add_vmvx.vmfb", "null")
+    assert caught.value.hint == 'device="local-task" (of commands: --device=local-task)'
+
+
+def test_a_module_for_another_processor_says_what_it_has() -> None:
+    target = '#hal.executable.target<"llvm-cpu", "embedded-elf-arm_64", {cpu = "generic"}>'
+    error = failure(
+        StatusCode.INCOMPATIBLE,
+        f'HAL device `__device_0` not found or unavailable: #hal.device.target<"local", [{target}]>',
+    )
+    tell_wanted_device(error, "local", ["cuda", "local-task"])
+    assert error.message == (
+        "the module has executables of the format 'embedded-elf-arm_64', which 'local' does not run "
+        "(INCOMPATIBLE)"
+    )
+    assert "compile it for this machine" in str(error.hint)
+    other = failure(StatusCode.INCOMPATIBLE, "something else")
+    tell_wanted_device(other, "local", ["local-task"])
+    assert (other.message, other.hint) == ("something else (INCOMPATIBLE)", None)
 
 
 def test_a_missing_file_is_an_archive_error(tmp_path: Path) -> None:
