@@ -488,12 +488,17 @@ _ORDERS: Final = {
     "b": ("UNSIGNED",), "s": ("SIGNED",), "u": ("UNSIGNED",), "f": ("FLOAT", "TOTALORDER"), "c": ("FLOAT",),
     "q": ("SIGNED", "UNSIGNED", "FLOAT", "TOTALORDER"),
 }  # fmt: skip
+# Whole numbers are equal in any order, of which writers make use: truth values are compared as signed integers.
+_EQUALITIES: Final = ("EQ", "NE")
 
 
 def _order_fits(call: Call) -> None:
-    """The order that is compared by, if it is stated, is one of the elements."""
+    """The order that is compared by, if it is stated and decides anything, is one of the elements."""
     element = tensor_of(call.operation.operands[0].type, "operand 0").element
-    stated, fitting = call.keyword("compare_type"), _ORDERS[kind_of(element)]
+    kind = kind_of(element)
+    stated, fitting = call.keyword("compare_type"), _ORDERS[kind]
+    if kind in "bsu" and call.keyword("comparison_direction") in _EQUALITIES:
+        fitting = ("SIGNED", "UNSIGNED")
     if stated not in ("", "NOTYPE", *fitting):
         raise ModelError(
             f"compare_type is {stated} for {element}, expected {' or '.join(fitting)}"

@@ -344,6 +344,16 @@ def test_factors_may_be_of_two_types(left: str, right: str, result: str) -> None
     np.testing.assert_array_equal(found.astype(np.float32), [[286.0]])
 
 
+@pytest.mark.parametrize(("direction", "expected"), [("EQ", False), ("NE", True)])
+def test_whole_numbers_are_equal_in_any_order(direction: str, expected: bool) -> None:
+    text = f"""func.func @main(%a: tensor<i1>, %b: tensor<i1>) -> tensor<i1> {{
+      %r = stablehlo.compare {direction}, %a, %b, SIGNED : (tensor<i1>, tensor<i1>) -> tensor<i1>
+      return %r : tensor<i1> }}"""
+    given = [np.bool_(True), np.bool_(False)]
+    (found,) = evaluate(load(text.encode()).graph, [np.asarray(each) for each in given])
+    assert found == expected
+
+
 CARRIED = """func.func @main(%a: tensor<i4>) -> tensor<i4> {{
   %r = "stablehlo.while"(%a) ({{^bb0(%x: tensor<{first}>): %c = stablehlo.constant dense<false> : tensor<i1>
     stablehlo.return %c : tensor<i1>}}, {{^bb0(%x: tensor<{second}>): stablehlo.return %x : tensor<{second}>}}) : (tensor<i4>) -> tensor<i4>
