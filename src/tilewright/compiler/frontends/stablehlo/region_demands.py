@@ -154,13 +154,21 @@ def elements_of(call: Call) -> list[Element]:
 
 
 def starts_fit(call: Call) -> None:
-    """As many starts as inputs, each a number of the elements of its input; inputs are of one shape."""
+    """As many starts as inputs, which are of one shape, each a number of the elements of its input or of its region.
+
+    The specification demands the elements of the input; its verifier takes whatever becomes what the region makes.
+    """
     types = [tensor_of(v.type, "an operand") for v in call.operation.operands]
     count = len(types) // 2
     if len(types) % 2:
         raise ModelError("has an input without a start, or none")
+    made = returned(block_of(call, 0))
     for place, (input_, start) in enumerate(zip(types[:count], types[count:], strict=True)):
-        if start.element != input_.element or start.shape:
+        own = tensor_of(made[place], "a result").element if place < len(made) else None
+        fitting = start.element == input_.element or (
+            own is not None and promotes(start.element, own)
+        )
+        if start.shape or not fitting:
             raise ModelError(
                 f"input {place} is {input_}, its start {start}, expected a number of its elements",
                 hint="convert or reshape the start first",

@@ -53,8 +53,6 @@ _LINEAR: Final = ("add", "none")
 
 def _scatter(call: Call) -> list[Held]:
     count = (len(call.operands) - 1) // 2
-    if len(call.operands) != 2 * count + 1 or not count:
-        raise ModelError(f"has {len(call.operands)} operands, expected pairs and indices")
     inputs, updates = (
         promoted(call, part, call.region(0))
         for part in (call.operands[:count], call.operands[count + 1 :])

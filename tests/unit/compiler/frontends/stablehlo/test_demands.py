@@ -344,6 +344,21 @@ def test_factors_may_be_of_two_types(left: str, right: str, result: str) -> None
     np.testing.assert_array_equal(found.astype(np.float32), [[286.0]])
 
 
+def test_a_reduction_may_start_with_a_number_of_its_regions_type() -> None:
+    statement = plain(
+        "reduce",
+        2,
+        "tensor<f64>",
+        "tensor<2xf32>",
+        "tensor<f64>",
+        more=f"{ADDED_F64} {ZERO}",
+    )
+    text = f"func.func @main(%a: tensor<2xf32>, %b: tensor<f64>) -> tensor<f64> {{ {statement} return %r : tensor<f64> }}"
+    given = [np.float32([2**24, 1]), np.asarray(0.5)]
+    (found,) = evaluate(load(text.encode()).graph, given)
+    assert found == 2.0**24 + 1.5
+
+
 @pytest.mark.parametrize(("direction", "expected"), [("EQ", False), ("NE", True)])
 def test_whole_numbers_are_equal_in_any_order(direction: str, expected: bool) -> None:
     text = f"""func.func @main(%a: tensor<i1>, %b: tensor<i1>) -> tensor<i1> {{
