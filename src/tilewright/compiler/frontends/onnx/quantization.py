@@ -18,7 +18,7 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul
 from tilewright.compiler.frontends.onnx.convolution import conv
 from tilewright.compiler.frontends.onnx.elementwise import convert
-from tilewright.compiler.frontends.onnx.reduction import extremes
+from tilewright.compiler.frontends.onnx.reduction import extremes, reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.ops.shapes import normal_axis
@@ -188,18 +188,28 @@ def quantized_conv(call: Call, x: Tensor, w: Tensor) -> Tensor:
 
 
 def _dynamic_quantize_matmul(call: Call) -> Tensor:
-    """The float product: quantizing `a` on the fly only loses precision."""
+    """What DynamicQuantizeLinear and MatMulInteger compute, which it stands for."""
     e, a, b = call.maker, call.tensor(0), call.tensor(1)
-    weights = e.op(
-        "dequantize_linear",
-        b,
-        _need(_scalar_like(e, call.tensor(2))),
-        _scalar_like(e, call.optional(3)),
-        axis=b.rank - 1,
-    )
-    result = matmul(e, a, weights)
+    rows, row_scale, row_zero = _quantized_by_range(e, a)
+    left = centred(e, rows, row_zero, trailing=0)
+    right = centred(e, b, call.optional(3), trailing=0)
+    factor = e.op("mul", row_scale, _need(_scalar_like(e, call.tensor(2))))
+    result = e.op("mul", e.cast(matmul(e, left, right), a.dtype), factor)
     bias = call.optional(4)
     return result if bias is None else e.op("add", result, bias)
+
+
+def _quantized_by_range(e: NodeMaker, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Bytes, scale and zero point of DynamicQuantizeLinear: 0 and all elements are in range."""
+    axes = tuple(range(x.rank))
+    nothing, largest = e.full(0.0, x.dtype, ()), e.full(255.0, x.dtype, ())
+    low = e.op("min", reduce(e, "reduce_min", x, axes, keepdims=False), nothing)
+    high = e.op("max", reduce(e, "reduce_max", x, axes, keepdims=False), nothing)
+    scale = e.op("div", e.op("sub", high, low), largest)
+    place = e.op("sub", nothing, e.op("div", low, scale))
+    zero = e.cast(e.op("round", e.op("clip", place, nothing, largest)), dtypes.u8)
+    whole = e.op("quantize_linear", x, scale, zero, axis=0, dtype=dtypes.u8)
+    return whole, scale, zero
 
 
 def _matmul_integer_to_float(call: Call) -> Tensor:

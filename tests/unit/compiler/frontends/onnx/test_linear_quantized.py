@@ -131,6 +131,28 @@ def test_convolutions(channels_last: int) -> None:
     agrees("QLinearConv", arrays, group=2, pads=[1, 0, 1, 2], strides=[2, 1], **options)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("form", ["one scale", "by column", "no zero point", "biased"])
+@pytest.mark.parametrize("shape", [(33, 17), (2, 3, 17), (1, 17), (0, 17)])
+def test_products_of_what_the_call_quantizes(
+    shape: tuple[int, ...], form: str, dtype: type
+) -> None:
+    # Weights of 6 bits: onnxruntime's sums of pairs saturate at 16 on some processors.
+    weights = RNG.integers(0, 50, (17, 9)).astype(dtype)
+    x = RNG.standard_normal(shape).astype(np.float32)
+    scale = RNG.random(9).astype(np.float32) if form == "by column" else SCALE
+    zeros = RNG.integers(0, 9, 9).astype(dtype) if form == "by column" else dtype(3)
+    bias = RNG.standard_normal(9).astype(np.float32) if form == "biased" else None
+    zero = None if form == "no zero point" else zeros
+    agrees("DynamicQuantizeMatMul", [x, weights, scale, zero, bias])
+
+
+@pytest.mark.parametrize("x", [np.zeros((3, 4)), np.ones((3, 4)), -np.ones((3, 4))])
+def test_products_of_one_number(x: np.ndarray) -> None:
+    weights = RNG.integers(0, 50, (4, 5)).astype(np.uint8)
+    agrees("DynamicQuantizeMatMul", [x.astype(np.float32), weights, SCALE, np.uint8(3)])
+
+
 def test_one_of_two_tensors() -> None:
     condition = RNG.integers(0, 2, (3, 1)).astype(np.bool_)
     agrees("QLinearWhere", [
