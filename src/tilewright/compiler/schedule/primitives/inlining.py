@@ -425,13 +425,18 @@ class _Solution:
                 raise ScheduleError(f"the index '{index}' cannot be solved for '{name}'")
             factors.append((part[0], name))
             rest = part[1]
-        self._mixed_radix(index, factors, value - rest)
+        divided = self._mixed_radix(index, factors, value - rest)
         covered = math.prod(self.loops[name].extent for name in names)
-        self._guard(value - rest, covered, size)
+        is_part = self._guard(value - rest, covered, size)
+        # Of elements that are all read there are none where an extent is 0.
+        if is_part and any((symbolic.bounds(by)[0] or 0) < 1 for by in divided):
+            raise ScheduleError(f"the index '{index}' may run over nothing: divided by 0")
 
     def _mixed_radix(
         self, index: Dim, factors: Sequence[tuple[Dim, str]], value: Dim
-    ) -> None:
+    ) -> list[Dim]:
+        """Make digits of `value`.  Returns: what it is divided by."""
+        divided: list[Dim] = []
         size, quotient = 1, value
         left = {name: factor for factor, name in sorted(factors, key=lambda each: each[1])}
         while left:
@@ -446,16 +451,19 @@ class _Solution:
             self.env[name] = symbolic.mod(quotient, extent) if left else quotient
             if left:
                 quotient = symbolic.floordiv(quotient, extent)
+                divided.append(extent)
+        return divided
 
-    def _guard(self, value: Dim, covered: Dim, size: Dim) -> None:
-        """Only `0 <= value < covered` belongs to the consumer."""
+    def _guard(self, value: Dim, covered: Dim, size: Dim) -> bool:
+        """Ask whether `0 <= value < covered`: no more belongs to the consumer.  Returns: False where nothing else is there."""
         low = E.compare("ge", E.index(value), E.index(0))
         high = E.compare("lt", E.index(value), E.index(covered))
         if covered == size and symbolic.bounds(value)[0] == 0:
-            return
+            return False
         for condition in (low, high):
             if not (isinstance(condition, ir.Const) and condition.value):
                 self.guards.append(condition)
+        return True
 
     def finish(self) -> None:
         """Join digits and see that every loop is determined."""

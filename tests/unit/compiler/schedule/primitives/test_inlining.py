@@ -83,13 +83,16 @@ def test_reverse_inline_solves_for_a_split_and_transposed_store(rows: int) -> No
     assert_same(kernel, changed, {"S": rows})
 
 
-def images(count: Dim, height: Dim, width: Dim, stride: Dim) -> Kernel:
+def images(count: Dim, height: Dim, width: Dim, stride: Dim, *, more: int = 0) -> Kernel:
     """Rows of a product as places of images, inside a border: y[b, i + 1, j + 1] = t[b * stride * width + i * width + j]."""
-    b = KernelBuilder("images", symbols(count * height * width))
-    x = b.parameter("x", f32, (count * height * width, 3))
+    b, rows = (
+        KernelBuilder("images", symbols(count * height * width)),
+        count * height * width,
+    )
+    x = b.parameter("x", f32, (rows + more, 3))
     y = b.result("y", f32, (count, height + 2, width + 2))
-    t = b.temporary(f32, (count * height * width,), "t")
-    with b.nest((count * height * width,), ("m",)) as (m,):
+    t = b.temporary(f32, (rows + more,), "t")
+    with b.nest((rows + more,), ("m",)) as (m,):
         b.store(t, (m,), 0)
         with b.reduce((3,), ("k",)) as (k,):
             b.accumulate("add", t, (m,), b.load(x, (m, k)))
@@ -109,6 +112,24 @@ def test_reverse_inline_solves_for_places_of_images_of_open_sizes(
     assert len(changed.body) == 1
     assert "y[(m // W) // H, ((m // W) % H) + 1, (m % W) + 1]" in body_text(changed)
     assert_same(kernel, changed, dict(zip("BHW", sizes, strict=True)))
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 0), (2, 0, 3), (2, 3, 0), (0, 2, 1), (2, 2, 3)])
+def test_reverse_inline_divides_by_sizes_that_may_be_0_only_where_nothing_runs_then(
+    sizes: tuple[int, int, int],
+) -> None:
+    count, height, width = (symbol(name, 0) for name in ("B", "H", "W"))
+    kernel, dims = (
+        images(count, height, width, height),
+        dict(zip("BHW", sizes, strict=True)),
+    )
+    assert_same(kernel, reverse_inline(kernel, "b", "t"), dims)
+    with pytest.raises(ScheduleError, match="may run over nothing"):
+        reverse_inline(images(count, height, width, height, more=2), "b", "t")
+    rows = [symbol(name, 1) for name in "HW"]
+    kernel = images(count, *rows, rows[0], more=2)
+    if all(sizes[1:]):
+        assert_same(kernel, reverse_inline(kernel, "b", "t"), dims)
 
 
 def test_reverse_inline_refuses_images_that_are_no_rows_one_by_one() -> None:
