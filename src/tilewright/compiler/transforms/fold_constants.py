@@ -67,6 +67,7 @@ class FoldConstants(GraphPass):
         ):
             ready, large = deque(edit.nodes()), list[Node]()
             begun: dict[Node, Callable[[], list[Array]]] = {}
+            new: list[Node] = []
             while True:
                 while ready and len(begun) < width:
                     node = ready.popleft()
@@ -80,18 +81,22 @@ class FoldConstants(GraphPass):
                         begun[node] = _begin(node, threads)
                     else:
                         large.append(node)
+                for constant in new:
+                    if begun.keys().isdisjoint(edit.users(constant.result)):
+                        # At once: what is freed in a thread serves only what this thread makes next.
+                        _settle(constant)
                 if not begun and count == asked:
                     break
                 if not begun:
-                    ready, large, asked = deque(large), [], count
+                    ready, large, asked, new = deque(large), [], count, []
                     continue
                 node = next(iter(begun))
                 results = begun.pop(node)
-                if edit.contains(node):
-                    new = _put(node, results(), edit)
-                    ready.extendleft(user for n in new for user in edit.users(n.result))
-                    made += new
-                    count += 1
+                new = _put(node, results(), edit) if edit.contains(node) else []
+                del results  # which would keep the arrays
+                ready.extendleft(user for n in new for user in edit.users(n.result))
+                made += new
+                count += bool(new)
             for node in made:
                 _settle(node)
             return PassResult(edit.modified, {"folded": count} if count else {})

@@ -187,6 +187,26 @@ def test_what_folds_does_not_depend_on_the_number_of_cores(monkeypatch, cores):
     assert ops(builder.graph) == ["matmul", "matmul"]
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_what_is_finished_is_brought_to_its_place_before_all_others_are_begun(
+    monkeypatch, cores
+):
+    """What threads free is memory of their own: all weights would lie there, and once more in their places."""
+    events: list[str] = []
+    for name in ("_evaluate", "_settle"):
+        real = getattr(fold_constants, name)
+        monkeypatch.setattr(
+            fold_constants, name, lambda *a, n=name, f=real: (events.append(n), f(*a))[1]
+        )
+    monkeypatch.setattr(fold_constants, "usable_cores", lambda: cores)
+    builder = GraphBuilder()
+    for k in range(6):
+        builder.output(f"y{k}", builder.abs(builder.constant(weights((300, 400)))))
+    run_passes(builder.graph, F)
+    assert events.count("_evaluate") == 6
+    assert events.index("_settle") <= cores + 1
+
+
 def test_small_graphs_ask_for_no_number_of_cores(monkeypatch):
     monkeypatch.delattr(fold_constants, "usable_cores")
     builder = GraphBuilder()
