@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
+import tilewright as tw
 from fakes.command_line import tilewright
 from tilewright.base.version import VERSION
 from tilewright.cli import VERBS, root
@@ -205,6 +206,9 @@ def test_a_line_end_in_a_name_of_a_model_ends_no_line(
     assert done.code == 0
     assert "Traceback" not in done.err
     assert not [x for x in done.out.splitlines() if x.lstrip().startswith("END")]
+    if verb == "coverage":
+        shown = str(tw.coverage(path)).splitlines()
+        assert not [x for x in shown if x.lstrip().startswith("END")]
 
 
 def test_warnings_look_like_errors(host_onnx: Path, tmp_path: Path) -> None:

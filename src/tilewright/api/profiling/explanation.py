@@ -19,7 +19,7 @@ from tilewright.api.profiling.causes import Cause, KernelFinding, findings_of, o
 from tilewright.api.profiling.kernels import Sample, sample
 from tilewright.api.profiling.roofline import Roofline, measure
 from tilewright.base.options import count_option, sizes_option
-from tilewright.base.text import format_duration, plural
+from tilewright.base.text import format_duration, plural, printable_line
 from tilewright.compiler.pipeline import Progress
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ class Explanation:
             yield "cause", f"{100 * shares[cause]:5.1f} %  {cause} ({kernels}{win})"
 
     def __str__(self) -> str:
-        return "\n".join(f"{MARKS.get(kind, '')}{text}" for kind, text in self.lines())
+        lines = (f"{MARKS.get(kind, '')}{text}" for kind, text in self.lines())
+        return "\n".join(map(printable_line, lines))
 
 
 def explain_session(

@@ -14,7 +14,7 @@ from typing import Final, final
 
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.record import record
-from tilewright.base.text import format_bytes, format_duration, plural
+from tilewright.base.text import format_bytes, format_duration, plural, printable_line
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.problems import Problem
 from tilewright.compiler.frontends.kit.record import Record
@@ -183,7 +183,8 @@ class CoverageReport:
         counts = [(self.count(s), s.value) for s in Status]
         totals = ", ".join(f"{count} {word}" for count, word in counts if count)
         rows = [*self._table(), *(f"  {hint}" for hint in self.hints)]
-        return "\n".join([*head, *model, *rows, f"op types: {totals}"])
+        lines = [*head, *model, *rows, f"op types: {totals}"]
+        return "\n".join(map(printable_line, lines))
 
     def _table(self) -> list[str]:
         width = max((len(r.op_type) for r in self.rows), default=0)
