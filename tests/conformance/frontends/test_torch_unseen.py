@@ -394,6 +394,37 @@ class Chunks(nn.Module):
         )
 
 
+class ChunksOfTurned(nn.Module):
+    """Windows that overlap of heads that stand behind the steps in memory, as Longformer cuts them."""
+
+    def forward(self, x: Any) -> Any:
+        steps, rows, width = x.shape
+        heads = (x + 1).view(steps, rows * 2, width // 2).transpose(0, 1)
+        lies = heads.view(rows * 2, steps // 2, 2, width // 2)
+        cut = list(lies.shape)
+        cut[1] = cut[1] * 2 - 1
+        along = list(lies.stride())
+        along[1] = along[1] // 2
+        pixels = torch.relu(x).view(1, steps, rows, width).permute(3, 0, 2, 1)
+        return lies.as_strided(cut, along), pixels.as_strided((width, rows), (1, width), 2)
+
+
+def test_strides_may_be_those_of_axes_in_another_order() -> None:
+    open_axis = torch.export.Dim.AUTO
+    calls = [(torch.randn(*size, 6),) for size in ((8, 3), (14, 2), (2, 1))]
+    same(ChunksOfTurned(), calls, ({0: open_axis, 1: open_axis},))
+    same(ChunksOfTurned(), calls[:1])
+
+
+def test_strides_of_a_part_of_a_tensor_are_refused() -> None:
+    class Part(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x + 1)[:, 1:].as_strided((3, 2), (4, 1))
+
+    with pytest.raises(tw.ModelError, match="part of another"):
+        tw.compile(Part().eval(), args=(torch.randn(3, 4),))
+
+
 def test_strides_may_follow_from_sizes_that_a_call_decides() -> None:
     open_axis = torch.export.Dim.AUTO
     calls = [(torch.randn(*size, 4),) for size in ((2, 8), (3, 14), (5, 2))]

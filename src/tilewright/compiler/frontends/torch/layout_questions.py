@@ -3,7 +3,7 @@
 Torch's own asks in C++ how elements lie, as operators do by themselves, and takes for granted that a size which a call
 decides is neither 0 nor 1; a call that has such a one would take the branch of the example.  Here the question is put in
 sizes, so that calls keep its answer.  Not for sizes that data decides: there torch answers what holds where nobody knows.
-Called by `traceable`.
+Called by `traceable`, and by `reader`, which asks in which order axes lie.
 
 Source: `c10::_compute_contiguous`, `c10::_compute_channels_last_contiguous_2d` and `3d`.
 """
@@ -39,6 +39,18 @@ def is_contiguous(input: Held, *, memory_format: Held = None) -> Held:  # noqa: 
     if order == _descending(len(sizes)):
         found = shapes.sym_or(found, *(size == 0 for size in sizes))
     return bool(found)
+
+
+def order_in_memory(value: Held) -> tuple[int, ...] | None:
+    """The axes of a tensor, that of neighbours last; None if its elements are not all that its memory begins with."""
+    if value.storage_offset() != 0:
+        return None
+    axes = tuple(range(value.ndim))
+    if value.is_contiguous():
+        return axes
+    steps = value.stride()
+    order = tuple(sorted(axes, key=lambda axis: steps[axis], reverse=True))
+    return order if value.permute(order).is_contiguous() else None
 
 
 def _order(rank: int, memory_format: Held) -> Sequence[int] | None:

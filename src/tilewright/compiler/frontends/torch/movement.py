@@ -358,8 +358,9 @@ def _unfold(call: Call) -> Tensor:
 
 
 def _strided(call: Call) -> Tensor:
-    """Elements picked by strides from rows one after the other, which the reader made sure of."""
+    """Elements picked by strides from memory, which a tensor fills in an order of axes that the reader found."""
     e, x = call.maker, call.tensor()
+    order = call.integers("order")
     sizes, strides = call.sizes("size"), call.sizes("stride")
     places = e.dim(call.size("storage_offset", 0))
     if any(size == 0 for size in (*sizes, *x.shape)):
@@ -367,7 +368,8 @@ def _strided(call: Call) -> Tensor:
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         steps = e.along(axis, size, len(sizes))
         places = e.op("add", places, e.op("mul", steps, e.dim(stride)))
-    return e.op("gather", e.reshape(x, (math.prod(x.shape),)), places, axis=0)
+    memory = e.reshape(e.transpose(x, order), (math.prod(x.shape),))
+    return e.op("gather", memory, places, axis=0)
 
 
 def _squeezed(call: Call) -> Tensor:

@@ -22,6 +22,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.torch.checks import ASSERTED, asserting, checks_of
 from tilewright.compiler.frontends.torch.guards import Guard
+from tilewright.compiler.frontends.torch.layout_questions import order_in_memory
 from tilewright.compiler.frontends.torch.program import (
     Argument,
     Body,
@@ -39,6 +40,7 @@ from tilewright.compiler.frontends.torch.sizes import Sizes, environment_of
 from tilewright.compiler.graph.schema import Array, TensorType
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
+_PART_OF_ANOTHER: Final = "strides of a tensor that is a part of another are not supported"
 _READS: Final = ("aten._local_scalar_dense.default", "aten.item.default")
 # They only tell torch what it may take for granted.
 _SILENT: Final = ("_assert", "sym_constrain_range", "_assert_scalar")
@@ -361,8 +363,9 @@ class Reader:
         except TilewrightError as error:
             if not reason:
                 reason, remedy = error.message, error.hint or ""
-        if title.startswith("aten.as_strided") and not _is_dense(node.args[0]):
-            reason = reason or "strides of a tensor that is itself a view are not supported"
+        if title.startswith("aten.as_strided"):
+            arguments["order"] = order = order_in_memory(node.args[0].meta["val"])
+            reason = reason or ("" if order else _PART_OF_ANOTHER)
         values = value if isinstance(value, list | tuple) else (value,)
         complexes = frozenset(i for i, held in enumerate(values) if is_complex(held))
         numbers = {
@@ -487,12 +490,6 @@ def _is_whole(value: object) -> bool:
     """Whether it is a whole number that stands beside tensors."""
     is_plain = isinstance(value, int) and not isinstance(value, bool)
     return is_plain or border.is_instance(value, "SymInt")
-
-
-def _is_dense(node: Any) -> bool:
-    """Whether the elements of a tensor lie one after the other from the beginning of its memory."""
-    value = node.meta.get("val")
-    return bool(value.is_contiguous()) and value.storage_offset() == 0
 
 
 def _is_silent(title: str) -> bool:
