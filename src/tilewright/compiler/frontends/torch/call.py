@@ -128,9 +128,24 @@ class Call:
             return None
         if isinstance(found, bool | int | float):
             return self.maker.scalar(found, _type_of(found))  # as vectorized programs have
-        if not isinstance(found, Ref):
+        made = self._decided(found)
+        if made is None:
             raise ModelError(f"argument '{name}' is no tensor")
-        return self._find(found)
+        return made
+
+    def _decided(self, found: Argument) -> Tensor | None:
+        """What calls decide, a tensor or a number, as a tensor; None for what is known."""
+        match found:
+            case Ref():
+                return self._find(found)
+            case Expr():
+                return self.maker.dim(found)
+            case Formula():
+                return number_of(self.maker, found, self._find)
+            case Relation():
+                return self.condition(found)
+            case _:
+                return None
 
     def held(self, name: str = "self") -> Tensor | Complex:
         """A tensor, or the parts of a complex one."""
@@ -280,16 +295,10 @@ class Call:
 
     def operand(self, name: str, dtype: DType) -> Tensor:
         """A tensor or a number as a tensor of this type."""
-        found = self.argument(name)
-        if isinstance(found, Ref):
-            return self.maker.cast(self._find(found), dtype)
-        if isinstance(found, Expr):
-            return self.maker.cast(self.maker.dim(found), dtype)
-        if isinstance(found, Formula):
-            return self.maker.cast(number_of(self.maker, found, self._find), dtype)
-        if isinstance(found, Relation):
-            return self.maker.cast(self.condition(found), dtype)
-        return self.maker.scalar(self.number(name), dtype)
+        found = self._decided(self.argument(name))
+        if found is None:
+            return self.maker.scalar(self.number(name), dtype)
+        return self.maker.cast(found, dtype)
 
     def widened(self, *names: str) -> DType:
         """What arithmetic happens in: f32 for halves beside a number, else the type of the result."""

@@ -44,9 +44,10 @@ def _layer_norm(
     cudnn_enable: bool = True,
 ) -> Held:  # fmt: skip
     del cudnn_enable
-    if _is_torchs(input):
-        return NotImplemented
     axes = range(input.dim() - len(normalized_shape), input.dim())
+    # Where the last sizes are others, torch says so.
+    if _is_torchs(input) or list(input.shape[axes.start :]) != list(normalized_shape):
+        return NotImplemented
     found = _scaled(_normalized(input, list(axes), eps), weight, bias)
     return found.to(input.dtype)
 
@@ -83,16 +84,16 @@ def _batch_norm(
 ) -> Held:  # fmt: skip
     """By the statistics that are kept, or by those of the batch where none are."""
     del momentum
-    if _is_torchs(input):
+    kept = [part for part in (running_mean, running_var) if part is not None]
+    # In training those that are kept would be written to.
+    if _is_torchs(input) or len(kept) != (0 if training else 2):
         return NotImplemented
-    if running_mean is None or running_var is None:
-        axes = [axis for axis in range(input.dim()) if axis != 1]
-        found = _normalized(input, axes, eps)
-    elif training:  # they would be written to
-        return NotImplemented
-    else:
+    if kept:
         centred = _by_channel(_wide(input), None, -running_mean)
         found = _by_channel(centred, (running_var + eps).rsqrt(), None)
+    else:
+        axes = [axis for axis in range(input.dim()) if axis != 1]
+        found = _normalized(input, axes, eps)
     return _by_channel(found, weight, bias).to(input.dtype)
 
 
