@@ -312,7 +312,10 @@ reported with all others of its kind in one error.
 
 Every constraint of the specification on types and attributes is held before an operation is imported: what breaks one is refused with the
 operation, its place and what to write instead. Nothing broadcasts by itself, and sizes that a text leaves open (`?`) must be one size in a call
-where the specification demands one shape. One constraint is not: real factors of `dot_general` may be of two types, as JAX writes them for TPUs.
+where the specification demands one shape. Where
+exporters or the verifier of StableHLO are less strict and the meaning is clear, so are we: real factors of `dot_general` may be of two types (JAX
+writes them for TPUs), a start of `reduce` and `reduce_window` may be of the type that the region makes, and `EQ` and `NE` of whole numbers may
+state either order.
 
 An argument or a result of `main` whose elements are quantized is an array of their storage: `!quant.uniform<i8:f32, 0.1:3>` comes
 as `int8`, of which `(stored - 3) * 0.1` is the number. Scale and zero point are the module's, and stay there.
