@@ -9,6 +9,7 @@ nothing.  What it is not: a measurement of kernels.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import time
@@ -107,6 +108,7 @@ def in_turns(calls: Mapping[str, Callable[[], object]]) -> dict[str, tuple[float
 
 def main() -> None:
     """Print the times and the ratio."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     model = tilewright.compile(small_model(), threads=1)
     executor = model.session.executor
     assert isinstance(executor, PlanExecutor)

@@ -8,6 +8,7 @@ the empty function, and the call from C)::
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,7 @@ def least_us(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 def main() -> int:
     """Measure and print."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     x, y = np.ones(8, np.float32), np.empty(8, np.float32)
     with tempfile.TemporaryDirectory(prefix="packed-") as name:
         folder = Path(name)

@@ -8,6 +8,7 @@ its own tvm-ffi as argument.  Prints the least time of a call and the ratio.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import subprocess
 import sys
@@ -92,6 +93,7 @@ def compare(model: str, function: str, mode: str) -> tuple[float, float]:
 
 def main() -> int:
     """Print a line per model and mode."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     if made_by_tvm.libraries() is None:
         print("there is no environment with TVM: make build/envs/tvm")
         return 1
