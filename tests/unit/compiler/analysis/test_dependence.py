@@ -285,6 +285,28 @@ def test_disjoint_sees_borders_around_quotients_and_remainders_by_an_open_size(
     assert disjoint(outer, inner) is is_apart
 
 
+@pytest.mark.parametrize(
+    ("place", "border"),
+    [
+        (lambda i, n: i // n + 1, lambda n: n + 1),  # the last quotient is begun only
+        (lambda i, n: 2 * (i % n) + 1, lambda n: n + 2),
+        (lambda i, n: 2 * (i // n) + 1, lambda n: n + 2),
+    ],
+)
+def test_disjoint_bounds_quotients_and_remainders_by_an_open_size_no_lower_than_they_reach(
+    place, border
+) -> None:
+    size = symbol("N", 1)
+    b = KernelBuilder("k", symbolic.symbols(size))
+    y = b.result("y", f32, (2 * size + 2,))
+    with b.nest((size * size + 1,), ("i",)) as (i,):
+        b.store(y, (place(i, size),), 1)
+    b.store(y, (border(size),), 0)
+    (inner,), (outer,) = stored(b.build().body[0]), accesses((b.build().body[1],))
+    assert not disjoint(inner, outer)
+    assert not disjoint(outer, inner)
+
+
 def test_disjoint_says_nothing_of_quotients_by_a_size_that_may_be_0() -> None:
     size = symbol("N", 0)
     b = KernelBuilder("k", symbolic.symbols(size))
