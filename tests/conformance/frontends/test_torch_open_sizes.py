@@ -241,6 +241,17 @@ def test_parts_begin_at_their_places(places: tuple[int, ...]) -> None:
                 same(split, [numbers(10, 3), numbers(count, 3)], (ROWS,))
 
 
+def test_parts_may_be_named_as_places_or_as_sections() -> None:
+    def split(x: Any) -> Any:
+        parts = (
+            *x.tensor_split(sections=3, dim=0),
+            *torch.tensor_split(x, indices=(1,), dim=1),
+        )
+        return [part * 2 for part in parts]
+
+    same(split, [numbers(count, 3) for count in (10, 9, 2)], (ROWS,))
+
+
 def test_parts_at_places_that_go_down_are_of_the_tensor() -> None:
     """Compiled, too: it read memory behind the tensor."""
     x = torch.arange(18.0).reshape(6, 3)

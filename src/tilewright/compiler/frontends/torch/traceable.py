@@ -113,9 +113,14 @@ def _narrowed(input: Held, dim: int, start: Held, length: int) -> Held:
     return input.index_select(dim, places)
 
 
-def _evenly_split(input: Held, indices_or_sections: Held, dim: int = 0) -> Held:
-    """Into parts of which the first are longer by one: torch fixes which, as the example has it."""
-    count, extent = indices_or_sections, input.shape[dim]
+def _evenly_split(
+    input: Held, indices_or_sections: Held = None, dim: int = 0, **named: Held
+) -> Held:
+    """Into parts of which the first are longer by one: torch fixes which, as the example has it.
+
+    Torch has three more names for what comes second: `sections`, `indices` and `tensor_indices_or_sections`.
+    """
+    count, extent = named.get("sections", indices_or_sections), input.shape[dim]
     if not isinstance(count, int) or count < 1 or isinstance(extent, int):
         return NotImplemented
     return input.split([(extent + count - 1 - i) // count for i in range(count)], dim)
