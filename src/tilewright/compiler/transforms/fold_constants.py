@@ -7,17 +7,12 @@ broadcast.  Symbolic sizes stop it.  Packing and layout changes themselves are o
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
-from typing import ClassVar, Final, cast, final
+from collections.abc import Sequence
+from typing import ClassVar, cast, final
 
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError
-from tilewright.base.host import usable_cores
 from tilewright.base.record import record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.evaluator import evaluate_node
@@ -28,11 +23,6 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.quantization import widens_bytes
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.matching import constant_of
-
-_MOST_AT_ONCE: Final = 4
-"""Tensors at work, which mostly wait for memory: each may be as large as the largest weight."""
-_LARGE_BYTES: Final = 1 << 18
-"""A thread is worth its while from here on."""
 
 
 @final
@@ -46,7 +36,7 @@ class FoldConstants(GraphPass):
     `keep_blocks`, those of bytes with a scale per block.
 
     A constant that only folded nodes used is let go at once, so at any time there is one copy of
-    the weights and the few tensors at work, each in a thread of its own.
+    the weights and the tensor at work.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"folded"})
@@ -56,79 +46,41 @@ class FoldConstants(GraphPass):
     keep_blocks: bool = False
 
     def run(self, graph: Graph, _: PassContext) -> PassResult:
-        """Fold in node order, and first what became foldable last, so that chains are short-lived.
-
-        What is too large unless it is a weight is asked again: it may be one by what was folded meanwhile.
-        """
-        count, asked, made = 0, 0, list[Node]()
-        with (
-            Editor(graph) as edit,
-            ThreadPoolExecutor(width := _width(edit.nodes())) as threads,
-        ):
-            ready, large = deque(edit.nodes()), list[Node]()
-            begun: dict[Node, Callable[[], list[Array]]] = {}
-            new: list[Node] = []
-            while True:
-                while ready and len(begun) < width:
-                    node = ready.popleft()
-                    if node in begun or not edit.contains(node):
-                        continue
-                    if _is_empty(node):
-                        begun[node] = partial(_empty, node)
-                    elif not self._may_fold(node):
-                        continue
-                    elif self._is_small(node) or _is_weight(node, edit):
-                        begun[node] = _begin(node, threads)
-                    else:
-                        large.append(node)
-                for constant in new:
-                    if begun.keys().isdisjoint(edit.users(constant.result)):
-                        # At once: what is freed in a thread serves only what this thread makes next.
-                        _settle(constant)
-                if not begun and count == asked:
-                    break
-                if not begun:
-                    ready, large, asked, new = deque(large), [], count, []
-                    continue
-                node = next(iter(begun))
-                results = begun.pop(node)
-                new = _put(node, results(), edit) if edit.contains(node) else []
-                del results  # which would keep the arrays
-                ready.extendleft(user for n in new for user in edit.users(n.result))
-                made += new
-                count += bool(new)
+        """Fold in node order, so that chains fold in one go."""
+        count, made = 0, list[Node]()
+        with Editor(graph) as edit:
+            for node in edit.nodes():
+                if _is_empty(node):
+                    _empty(node, edit)
+                    count += 1
+                elif self._folds(node, edit):
+                    made += _fold(node, edit)
+                    count += 1
             for node in made:
                 _settle(node)
             return PassResult(edit.modified, {"folded": count} if count else {})
 
-    def _may_fold(self, node: Node) -> bool:
-        """Whether the results are known numbers, and not bytes made wider that shall stay bytes."""
+    def _folds(self, node: Node, edit: Editor) -> bool:
         if node.regions or not node.has(Trait.PURE) or node.has(Trait.CONSTANT):
             return False
-        is_known = all(constant_of(v) is not None for v in node.present_operands)
-        if not is_known or not attributes_are_numbers(node):
+        arrays = [constant_of(v) for v in node.present_operands]
+        given = [a for a in arrays if a is not None]
+        if len(given) != len(arrays) or not attributes_are_numbers(node):
             return False
         types = [v.type for v in node.present_operands]
         keeps = self.keep_bytes or (self.keep_blocks and node.attributes.get("block_size"))
         if keeps and widens_bytes(types, [v.type for v in node.results]):
             return False
-        return all(isinstance(value.type.size_bytes, int) for value in node.results)
-
-    def _is_small(self, node: Node) -> bool:
-        given = [constant_of(v) for v in node.present_operands]
-        made_of = sum(_stored_bytes(a) for a in given if a is not None)
-        return _bytes_of(node) <= max(self.limit_bytes, self.growth * made_of)
-
-
-def _width(nodes: Iterable[Node]) -> int:
-    """How many tensors are at work at once: to count cores takes longer than a small graph does."""
-    is_large = any(n.has(Trait.CONSTANT) and _bytes_of(n) >= _LARGE_BYTES for n in nodes)
-    return min(usable_cores(), _MOST_AT_ONCE) if is_large else 1
-
-
-def _bytes_of(node: Node) -> int:
-    """Bytes of results of known sizes."""
-    return sum(cast("int", value.type.size_bytes) for value in node.results)
+        size_bytes = 0
+        for value in node.results:
+            size = value.type.size_bytes
+            if not isinstance(size, int):
+                return False
+            size_bytes += size
+        made_of = sum(_stored_bytes(a) for a in given)
+        if size_bytes <= max(self.limit_bytes, self.growth * made_of):
+            return True
+        return _is_weight(node, edit)
 
 
 def _is_empty(node: Node) -> bool:
@@ -140,12 +92,16 @@ def _is_empty(node: Node) -> bool:
     return are_numbers and all(0 in shape for shape in shapes)
 
 
-def _empty(node: Node) -> list[Array]:
+def _empty(node: Node, edit: Editor) -> None:
+    emit = Emitter(edit, catalogue.schema, node)
+    operands = node.present_operands
     shapes = [cast("tuple[int, ...]", v.type.shape) for v in node.results]
-    return [
+    arrays = [
         np.zeros(shape, value.type.dtype.numpy)
         for shape, value in zip(shapes, node.results, strict=True)
     ]
+    edit.replace(node, [emit.constant(array) for array in arrays])
+    release(edit, operands)
 
 
 def _is_weight(node: Node, edit: Editor, depth: int = 8) -> bool:
@@ -195,28 +151,14 @@ def attributes_are_numbers(node: Node) -> bool:
     return True
 
 
-def _begin(node: Node, threads: Executor) -> Callable[[], list[Array]]:
-    """Begin to work out the results of a node, if that is worth a thread.  Returns: what waits for them."""
-    evaluate = partial(_evaluate, node, [v and constant_of(v) for v in node.operands])
-    if _bytes_of(node) < _LARGE_BYTES:
-        return evaluate
-    # numpy lets others run meanwhile; the system, or an interpreter that ends, may start no further thread.
+def _fold(node: Node, edit: Editor) -> list[Node]:
+    """Put constants in the place of a node.  Returns: those that are new."""
+    arrays = [None if v is None else constant_of(v) for v in node.operands]
     try:
-        return threads.submit(copy_context().run, evaluate).result
-    except RuntimeError:
-        return evaluate
-
-
-def _evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-    try:
-        return evaluate_node(node, arrays)
+        results = evaluate_node(node, arrays)
     except InputError as error:
         # What a call would be told of its data is the model's fault here.
         raise ModelError(error.message, location=error.location) from error
-
-
-def _put(node: Node, results: Sequence[Array], edit: Editor) -> list[Node]:
-    """Put constants in the place of a node.  Returns: those that are new."""
     emit = Emitter(edit, catalogue.schema, node)
     operands = node.present_operands
     made = [emit.constant(array) for array in results]

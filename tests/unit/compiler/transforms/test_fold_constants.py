@@ -2,13 +2,10 @@ import gc
 import weakref
 
 import numpy as np
-import pytest
 
 from fakes.contractions import product
 from fakes.graphs import assert_becomes, ops, parse, run
-from fakes.scarce_threads import threads_left
 from tilewright.base import dtypes
-from tilewright.base.errors import ModelError
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.placement import empty_at_line
 from tilewright.compiler.graph.schema import TensorType
@@ -148,80 +145,6 @@ def test_only_the_end_of_a_chain_is_brought_to_its_place(monkeypatch):
     )
     assert folded.attributes["value"].ctypes.data % 64 == 0
     assert placed == [(5, 60, 200)]
-
-
-@pytest.mark.parametrize(("cores", "threads"), [(1, 9), (2, 9), (8, 9), (2, 0), (8, 1)])
-def test_large_weights_fold_alike_on_any_number_of_cores_and_threads(
-    monkeypatch, cores, threads
-):
-    monkeypatch.setattr(fold_constants, "usable_cores", lambda: cores)
-    builder = GraphBuilder()
-    given = [weights((300, 400)) + k for k in range(6)]
-    for k, array in enumerate(given):
-        turned = builder.transpose(builder.constant(array), perm=(1, 0))
-        flat = builder.reshape(turned, shape=(1000, 120))
-        builder.output(f"y{k}", builder.add(flat, builder.constant(array[0, :120])))
-    with threads_left(threads):
-        run_passes(builder.graph, F)
-    assert ops(builder.graph) == []
-    for value, array in zip(builder.graph.outputs, given, strict=True):
-        expected = array.T.reshape(1000, 120) + array[0, :120]
-        np.testing.assert_array_equal(value.node.attributes["value"], expected)
-
-
-@pytest.mark.parametrize("cores", [1, 2, 8])
-def test_what_folds_does_not_depend_on_the_number_of_cores(monkeypatch, cores):
-    """Whether a large tensor is a weight may hang on constants that are still at work when it is met first."""
-    monkeypatch.setattr(fold_constants, "usable_cores", lambda: cores)
-    builder = GraphBuilder()
-    x = builder.input("x", TensorType(dtypes.f32, (2, 300)))
-    scale = builder.constant(weights((1, 400)))
-    for _ in range(6):
-        scale = builder.abs(scale)
-    column = builder.constant(weights((300, 1)))
-    factors = builder.mul(builder.broadcast_to(column, shape=(300, 400)), scale)
-    turned = builder.transpose(builder.constant(weights((400, 300))), perm=(1, 0))
-    builder.output("y", builder.matmul(x, factors))
-    builder.output("z", builder.matmul(x, turned))
-    run_passes(builder.graph, F)
-    assert ops(builder.graph) == ["matmul", "matmul"]
-
-
-@pytest.mark.parametrize("cores", [1, 2])
-def test_what_is_finished_is_brought_to_its_place_before_all_others_are_begun(
-    monkeypatch, cores
-):
-    """What threads free is memory of their own: all weights would lie there, and once more in their places."""
-    events: list[str] = []
-    for name in ("_evaluate", "_settle"):
-        real = getattr(fold_constants, name)
-        monkeypatch.setattr(
-            fold_constants, name, lambda *a, n=name, f=real: (events.append(n), f(*a))[1]
-        )
-    monkeypatch.setattr(fold_constants, "usable_cores", lambda: cores)
-    builder = GraphBuilder()
-    for k in range(6):
-        builder.output(f"y{k}", builder.abs(builder.constant(weights((300, 400)))))
-    run_passes(builder.graph, F)
-    assert events.count("_evaluate") == 6
-    assert events.index("_settle") <= cores + 1
-
-
-def test_small_graphs_ask_for_no_number_of_cores(monkeypatch):
-    monkeypatch.delattr(fold_constants, "usable_cores")
-    builder = GraphBuilder()
-    builder.output("y", builder.abs(builder.constant(weights((100, 100)))))
-    run_passes(builder.graph, F)
-    assert ops(builder.graph) == []
-
-
-def test_what_a_thread_finds_wrong_with_a_large_constant_is_the_fault_of_the_model():
-    builder = GraphBuilder()
-    table, place = weights((300, 400)), np.full(1000, 300, np.int64)
-    node = builder.gather(builder.constant(table), builder.constant(place), axis=0)
-    builder.output("y", node)
-    with pytest.raises(ModelError, match="300"):
-        run_passes(builder.graph, [FoldConstants(growth=1e9)])
 
 
 def test_a_small_view_does_not_keep_a_large_array():
