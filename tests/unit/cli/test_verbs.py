@@ -176,6 +176,7 @@ def test_names_of_a_model_are_neither_markup_nor_escape_sequences(
     assert not set(done.out + done.err) & set("\x1b\x07\u202e")
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "words",
     [

@@ -95,7 +95,7 @@ def test_copies_change_no_bit(shared: int, rows: int, keys: int, biased: bool) -
     assert_same(plain, done)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [133, 0, 5])
 def test_whole_blocks_of_a_number_of_keys_that_is_not_known(keys: int) -> None:
     done, plain = with_and_without(attention(4, 4, 21, N, 2))
@@ -103,20 +103,16 @@ def test_whole_blocks_of_a_number_of_keys_that_is_not_known(keys: int) -> None:
     assert_same(plain, done, {"N": keys})
 
 
+# Seconds each, of two workgroups of rows and more minutes on a busy machine.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shared", "rows", "keys", "offset", "biased"),
     [
         (4, 37, 129, 92, True),
-        # Two workgroups of rows and more: minutes on a busy machine.
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                (4, 37, 133, 96, False),
-                (2, 133, 160, 27, False),
-                (4, 261, 261, 0, False),
-                (4, 261, 300, -5, False),
-            )
-        ),
+        (4, 37, 133, 96, False),
+        (2, 133, 160, 27, False),
+        (4, 261, 261, 0, False),
+        (4, 261, 300, -5, False),
     ],
 )
 def test_keys_that_all_rows_of_a_workgroup_see_are_copied(

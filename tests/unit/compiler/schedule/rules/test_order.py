@@ -58,6 +58,7 @@ print(*(text for name in sorted(found) for text in found[name]), sep="", end="")
 """
 
 
+@pytest.mark.slow
 def test_a_process_with_other_hashes_chooses_the_same_in_another_order() -> None:
     here = [x for name in sorted(MAKERS) for x in texts(MAKERS[name], "n_aa", (0, 1))]
     done = subprocess.run(
