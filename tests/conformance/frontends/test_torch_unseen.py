@@ -425,6 +425,30 @@ def test_strides_of_a_part_of_a_tensor_are_refused() -> None:
         tw.compile(Part().eval(), args=(torch.randn(3, 4),))
 
 
+@pytest.mark.parametrize("is_made", [False, True])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_an_argument_that_is_read_by_strides_lies_as_in_the_example(
+    is_made: bool, is_turned: bool
+) -> None:
+    """Else a call would read other elements than eager mode, in silence."""
+
+    class Windows(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return (x + 1 if is_made else x).as_strided((3, 2), (2, 1)) + y
+
+    plain = torch.arange(12.0).view(3, 4)
+    turned = plain.t().contiguous().t()
+    own, other = (turned, plain) if is_turned else (plain, turned)
+    free = torch.randn(2, 3).t()
+    model = tw.compile(Windows().eval(), args=(own, free))
+    for y in (free, free.contiguous()):  # is not read by strides
+        assert torch.equal(model(own, y), Windows()(own, y))
+    for x in (other, other.numpy(), torch.arange(24.0).view(3, 8)[:, ::2]):
+        with pytest.raises(tw.InputError, match="read by strides") as caught:
+            model(x, free)
+        assert f"order {[1, 0] if is_turned else [0, 1]}" in str(caught.value)
+
+
 def test_strides_may_follow_from_sizes_that_a_call_decides() -> None:
     open_axis = torch.export.Dim.AUTO
     calls = [(torch.randn(*size, 4),) for size in ((2, 8), (3, 14), (5, 2))]

@@ -19,6 +19,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.foreign_tensors import unmasked
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.torch.decisions import remedy_of
+from tilewright.compiler.frontends.torch.layout_questions import orders_that_matter
 from tilewright.compiler.frontends.torch.program import (
     Decision,
     Input,
@@ -42,6 +43,7 @@ class Calling:
         slots: whether each leaf of the arguments is a tensor, or a whole number that calls decide; others are part of the model.
         constants: values of the leaves that are part of the model.
         program: its inputs and outputs in order.
+        orders: of arguments whose elements the program reads by strides, in which order their axes lie in memory.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class Calling:
         slots: Sequence[bool],
         constants: Sequence[object],
         program: Program,
+        orders: Mapping[str, tuple[int, ...]],
     ) -> None:
         self._in_spec, self._out_spec = specs
         self._slots: tuple[bool, ...] = tuple(slots)
         self._constants: tuple[object, ...] = tuple(constants)
+        self._orders: Mapping[str, tuple[int, ...]] = orders
         self._lock: Lock = Lock()
         held = [
             entry for entry in program.inputs
@@ -87,7 +91,8 @@ class Calling:
             slots.append(is_tensor)
             constants.append(None if is_tensor else getattr(spec.arg, "value", None))
         call = exported.call_spec
-        return Calling((call.in_spec, call.out_spec), slots, constants, program)
+        orders = orders_that_matter(exported)
+        return Calling((call.in_spec, call.out_spec), slots, constants, program, orders)
 
     @property
     def states(self) -> Mapping[str, Array]:
@@ -99,7 +104,8 @@ class Calling:
     ) -> Any:
         """Run on what the module takes; give what it gives.
 
-        Raises: InputError for arguments of another structure than those it was exported with.
+        Raises: InputError for arguments of another structure than those it was exported with, or whose axes lie in
+            another order in memory where that decides what is read.
         """
         if not named and len(arguments) == self._plain and _are_tensors(arguments):
             leaves = [*arguments]
@@ -107,6 +113,8 @@ class Calling:
             leaves = self._flatten(arguments, named)
         is_torch = _are_of_torch(leaves)
         given = dict(zip(self._users, leaves, strict=True))
+        for name, order in self._orders.items():
+            _check_order(name, given.get(name), order)
         arrays = {n: _arrays(leaf, n in self._complex) for n, leaf in given.items()}
         if self._states:
             with self._lock:
@@ -218,6 +226,23 @@ def _joined(spec: Any, leaves: Iterator[object]) -> Any:
         return border.load().Size(parts)
     nodes = border.load("torch.utils._pytree").SUPPORTED_NODES
     return nodes[spec.type].unflatten_fn(parts, spec.context)
+
+
+def _check_order(name: str, leaf: Any, order: tuple[int, ...]) -> None:
+    """Hold the elements of an argument against how they lay in the example.  Raises: InputError."""
+    if np.ndim(leaf) != len(order):
+        return
+    if border.is_instance(leaf, "Tensor"):
+        is_same = leaf.permute(order).is_contiguous()
+    else:
+        is_same = (
+            not isinstance(leaf, np.ndarray) or leaf.transpose(order).flags.c_contiguous
+        )
+    if not is_same:
+        raise InputError(
+            f"'{name}' lies in memory in another way than in the example, and is read by strides (as_strided)",
+            hint=f"let its elements lie one after the other, axes in the order {list(order)}; or compile for such an example",
+        )
 
 
 def _sizes_of(entry: Input) -> tuple[Dim, ...]:

@@ -3,7 +3,7 @@
 Torch's own asks in C++ how elements lie, as operators do by themselves, and takes for granted that a size which a call
 decides is neither 0 nor 1; a call that has such a one would take the branch of the example.  Here the question is put in
 sizes, so that calls keep its answer.  Not for sizes that data decides: there torch answers what holds where nobody knows.
-Called by `traceable`, and by `reader`, which asks in which order axes lie.
+Called by `traceable`, and by `reader` and `calling`, which ask in which order axes lie.
 
 Source: `c10::_compute_contiguous`, `c10::_compute_channels_last_contiguous_2d` and `3d`.
 """
@@ -51,6 +51,28 @@ def order_in_memory(value: Held) -> tuple[int, ...] | None:
     steps = value.stride()
     order = tuple(sorted(axes, key=lambda axis: steps[axis], reverse=True))
     return order if value.permute(order).is_contiguous() else None
+
+
+def orders_that_matter(exported: Held) -> dict[str, tuple[int, ...]]:
+    """In which order axes of arguments lie in memory, by their names, where what is made of them is read by strides.
+
+    Operators keep the order of their operands, so that strides of what they make hang on it, too.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    waiting = [
+        node.args[0] for node in exported.graph.nodes if "as_strided" in str(node.target)
+    ]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if node.op == "placeholder" and hasattr(node.meta.get("val"), "stride"):
+            order = order_in_memory(node.meta["val"])
+            if order is not None:
+                found[node.name] = order
+        new = [operand for operand in node.all_input_nodes if operand not in seen]
+        seen.update(new)
+        waiting += new
+    return found
 
 
 def _order(rank: int, memory_format: Held) -> Sequence[int] | None:
