@@ -40,6 +40,19 @@ def why_no_file(path: str | Path) -> str | None:
     return STREAM
 
 
+def is_there(path: str | Path) -> bool:
+    """Whether a path leads to something.
+
+    Raises: OSError where that cannot be looked at (too long, behind a closed folder), which `Path.exists` and
+        `Path.is_file` take for nothing from Python 3.14 on.
+    """
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def read_beginning(path: str | Path, size_bytes: int) -> bytes:
     """Up to so many bytes of a regular file; anything else is not waited for.
 

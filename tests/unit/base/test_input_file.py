@@ -13,7 +13,12 @@ import tilewright as tw
 from fakes import small_models
 from fakes.command_line import tilewright
 from tilewright.base.errors import InputError, TilewrightError
-from tilewright.base.input_file import read_beginning, read_small_file, why_no_file
+from tilewright.base.input_file import (
+    is_there,
+    read_beginning,
+    read_small_file,
+    why_no_file,
+)
 
 
 def test_files_are_read_and_all_else_has_a_reason(tmp_path: Path) -> None:
@@ -63,6 +68,18 @@ def test_devices_are_no_models_for_verbs() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_what_cannot_be_looked_at_is_not_taken_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(b"x")
+    (tmp_path / "round").symlink_to("round")
+    assert is_there(tmp_path / "here")
+    assert is_there(tmp_path)
+    assert not is_there(tmp_path / "gone")
+    assert not is_there(tmp_path / "here" / "inside")
+    for name in ("x" * 300, "round"):
+        with pytest.raises(OSError, match=name[:9]):
+            is_there(tmp_path / name)
+
+
 def test_only_files_are_read_and_nothing_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     assert read_beginning(tmp_path / "file", 3) == b"123"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
-from tilewright.base.input_file import is_stream
+from tilewright.base.input_file import is_stream, is_there
 from tilewright.base.log import Log
 from tilewright.base.record import record
 from tilewright.compiler.schedule.rules import Decisions
@@ -108,10 +108,10 @@ class TuningStore:
         """
         store = TuningStore(path)
         try:
-            is_there, is_empty = path.exists(), store._is_empty()
+            is_found, is_empty = is_there(path), store._is_empty()
         except OSError as error:  # of a folder that may not be looked into, of a name
             raise store._refusal(error) from error
-        if not is_there:
+        if not is_found:
             raise UserError(
                 "there is no such store of tuned decisions",
                 location=path,
