@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilewright.base.errors import UserError, reason_of
 from tilewright.base.file_kinds import is_artifact_name
-from tilewright.base.input_file import is_there
+from tilewright.base.input_file import is_file
 from tilewright.base.output_file import open_output
 from tilewright.formats.signature import (
     RECORD_LIMIT,
@@ -106,7 +106,7 @@ def sign(
         if not is_inside:
             if records:  # those inside are part of what is signed beside
                 content = memoryview(mapped)[: mapped.size_bytes]
-            is_known = is_there(beside) and beside.is_file()
+            is_known = is_file(beside)
             records = read_detached(beside.read_bytes(), str(beside)) if is_known else ()
         size, digest = len(content), content_digest(content)
     except (OSError, ValueError) as error:

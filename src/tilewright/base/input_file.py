@@ -53,6 +53,11 @@ def is_there(path: str | Path) -> bool:
     return True
 
 
+def is_file(path: str | Path) -> bool:
+    """Whether a path leads to a regular file.  Raises: OSError as `is_there`."""
+    return is_there(path) and Path(path).is_file()
+
+
 def read_beginning(path: str | Path, size_bytes: int) -> bytes:
     """Up to so many bytes of a regular file; anything else is not waited for.
 

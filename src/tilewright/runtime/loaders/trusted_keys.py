@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, final
 
 from tilewright.base.errors import ArchiveError, UserError, reason_of
 from tilewright.base.fork_locks import LATE_IMPORTS
-from tilewright.base.input_file import is_there, read_beginning
+from tilewright.base.input_file import is_file, read_beginning
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.signature import (
     KEY_BYTES,
@@ -149,9 +149,9 @@ def _detached(path: str | Path) -> tuple[SignatureRecord, ...]:
     """The signatures beside a file; of a link, also beside the file that it leads to."""
     beside = detached_path(path)
     try:
-        if not (is_there(beside) and beside.is_file()):
+        if not is_file(beside):
             beside = detached_path(Path(path).resolve())
-        if not (is_there(beside) and beside.is_file()):
+        if not is_file(beside):
             return ()
         data = read_beginning(beside, _SIG_FILE_LIMIT)
     except (OSError, ValueError) as error:
